@@ -1,0 +1,12 @@
+//! The only door to the machine: clock, paths, environment, randomness, processes.
+//!
+//! Everything above gets these as values, so that it can be tested with others.
+
+pub mod clock;
+pub mod env;
+pub mod paths;
+pub mod process;
+pub mod random;
+
+pub use env::Env;
+pub use paths::Paths;

@@ -1,0 +1,1 @@
+//! Child processes in their own group.

@@ -1,0 +1,2 @@
+//! thin
+fn main() {}

@@ -1,0 +1,164 @@
+//! Talking to models: providers, streams, errors, retries, the catalogue.
+//!
+//! Owns: the adapters' common interface. An adapter turns (system, messages, tools) into one
+//! provider request and its stream into [`Chunk`]s and one [`Reply`]. Must not know sessions,
+//! entries on disk, or tools' insides.
+
+use crate::host::Env;
+use crate::tools::ToolSpec;
+use futures_util::future::BoxFuture;
+use glrs_protocol::message::Message;
+use glrs_protocol::types::ModelRow;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// One model call.
+#[derive(Clone)]
+pub struct Call {
+    /// System prompt.
+    pub system: Arc<str>,
+    /// The conversation, legal (see `fold::legal`): each call has its result directly behind it,
+    /// ids unique, no empty message.
+    pub messages: Vec<Arc<Message>>,
+    /// Tools; empty means none may be called.
+    pub tools: Arc<[ToolSpec]>,
+    /// Reasoning effort.
+    pub variant: Option<String>,
+    /// Most output tokens.
+    pub max_output: u64,
+    /// True on the last step: the model has to answer in text.
+    pub force_text: bool,
+    /// Names the conversation, for providers that cache by key.
+    pub cache_key: String,
+    /// How long the stream may say nothing that counts as an event.
+    pub idle: Duration,
+    /// Where the call's keys come from.
+    pub env: Arc<Env>,
+}
+
+/// Something that streamed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Chunk {
+    /// The request was accepted and the stream is open.
+    Open,
+    /// More of the answer.
+    Text(String),
+    /// More reasoning.
+    Reasoning(String),
+    /// The model is composing a tool call (name as far as known).
+    Tool(String),
+}
+
+/// Why the model stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It was done.
+    End,
+    /// It wants its tools run.
+    Tools,
+    /// The output limit was reached: calls whose input is cut are marked in `Reply::cut`.
+    Length,
+    /// The provider refused to go on; the word it gave.
+    Refused(String),
+}
+
+/// What one call used, in tokens. `input` includes the cached part.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tokens {
+    /// Input, cache reads and writes included.
+    pub input: u64,
+    /// Of that, read from the cache.
+    pub cached: u64,
+    /// Output, reasoning included.
+    pub output: u64,
+    /// US dollars, when it can be told.
+    pub cost: Option<f64>,
+}
+
+/// A complete answer.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The assistant message, raw blocks included. May have no parts (the model said nothing).
+    pub message: Message,
+    /// Ids of tool calls whose input was cut or does not parse, with the reason. They are in
+    /// `message` with input `{}` and must not be run.
+    pub cut: Vec<(String, String)>,
+    /// Why it stopped.
+    pub stop: Stop,
+    /// What it used, where the provider said.
+    pub tokens: Option<Tokens>,
+}
+
+/// What kind of failure, and so what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// No key, a wrong key, no permission.
+    Auth,
+    /// No such model or address.
+    NotFound,
+    /// The conversation is too long for the model.
+    Overflow,
+    /// Too many requests.
+    Rate,
+    /// The provider is overloaded or broken (5xx, 529, an error inside the stream).
+    Server,
+    /// It could not be reached, or the connection broke.
+    Network,
+    /// The stream ended without saying why the model stopped.
+    Incomplete,
+    /// Nothing came for too long.
+    Idle,
+    /// The provider did not like the request.
+    Request,
+    /// The answer could not be understood.
+    Protocol,
+    /// Esc.
+    Cancelled,
+}
+
+/// A failed call. `message` is short, has no HTML, no key and no request text in it, and says what
+/// to do where that is known.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What kind.
+    pub kind: FailureKind,
+    /// HTTP status, where there was one.
+    pub status: Option<u16>,
+    /// Words for people.
+    pub message: String,
+    /// How long the provider asked to wait.
+    pub retry_after: Option<Duration>,
+    /// What had come before it failed: shown text and reasoning (no tool calls).
+    pub partial: Option<Message>,
+    /// What it used, where the provider said before it failed.
+    pub tokens: Option<Tokens>,
+}
+
+/// Takes chunks as they come. Waits when the session is behind, so a stream never outruns it.
+pub trait Sink: Send {
+    /// Takes one.
+    fn chunk(&mut self, chunk: Chunk) -> BoxFuture<'_, ()>;
+}
+
+/// A model that can be called.
+pub trait Model: Send + Sync {
+    /// "provider/model-id" and what is known of it.
+    fn row(&self) -> &ModelRow;
+    /// Makes one call: no retry inside (the turn retries, by [`retry_delay`]). Dropping the future
+    /// or cancelling ends the request at once.
+    fn call<'a>(
+        &'a self,
+        call: &'a Call,
+        sink: &'a mut dyn Sink,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Reply, Failure>>;
+}
+
+/// How long to wait before attempt number `attempt` (2, 3, 4), or `None` when it is not to be
+/// retried. `jitter` is in 0..1.
+pub fn retry_delay(attempt: u32, failure: &Failure, jitter: f64) -> Option<Duration> {
+    let _ = (attempt, failure, jitter);
+    None
+}

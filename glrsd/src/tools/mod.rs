@@ -1,0 +1,130 @@
+//! What the model can do: the tools and the door through which they act.
+//!
+//! Owns: the [`Tool`] trait, the built-in tools, and [`ToolCtx`], the one door to a session that
+//! tools, MCP and subagents use. Must not know `session`: it implements [`ToolCtx`].
+
+use crate::host::Env;
+use crate::policy::Effect;
+use futures_util::future::BoxFuture;
+use glrs_protocol::entry::Entry;
+use glrs_protocol::types::Decision;
+use serde_json::value::RawValue;
+use std::path::{Path, PathBuf};
+use tokio_util::sync::CancellationToken;
+
+/// What the model is told of a tool.
+#[derive(Clone, Debug)]
+pub struct ToolSpec {
+    /// Name, `[a-z0-9_]+`.
+    pub name: String,
+    /// What it does and when to use it.
+    pub description: String,
+    /// JSON Schema of its input (an object).
+    pub schema: Box<RawValue>,
+}
+
+/// Something a tool wants a person to answer.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// May this run? The session judges by mode and rules first and asks only if it must.
+    Permission {
+        /// What would happen, for the policy.
+        effect: Effect,
+        /// One line for people.
+        title: String,
+        /// The whole command or diff.
+        body: String,
+    },
+    /// A question from the model to the person.
+    Question {
+        /// The question.
+        text: String,
+        /// Choices, if there are any.
+        options: Vec<String>,
+    },
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// What was decided; `Allow` also when no question was needed.
+    pub decision: Decision,
+    /// Words for the model, or the answer to the question.
+    pub words: Option<String>,
+    /// Who answered, when a person did.
+    pub by: Option<String>,
+}
+
+/// The door to the session a call runs in.
+pub trait ToolCtx: Send + Sync {
+    /// The session's working directory.
+    fn cwd(&self) -> &Path;
+    /// Environment for child processes, complete (TMPDIR and the rest included).
+    fn env(&self) -> &Env;
+    /// Cancelled by esc, by the daemon's end, or when the turn closes.
+    fn cancel(&self) -> &CancellationToken;
+    /// Milliseconds a call may take.
+    fn timeout_ms(&self) -> u64;
+    /// Asks. Waits as long as it takes; never answered by itself.
+    fn ask(&self, ask: Ask) -> BoxFuture<'_, Answer>;
+    /// Shows output as it comes. Never blocks for long and never fails.
+    fn emit<'a>(&'a self, text: &'a str) -> BoxFuture<'a, ()>;
+    /// Keeps bytes beside the session, synced; answers their SHA-256 in hex.
+    fn keep<'a>(&'a self, bytes: &'a [u8]) -> BoxFuture<'a, Result<String, String>>;
+    /// Number of the user entry of the running turn (for `glrs:files`).
+    fn user_entry(&self) -> u64;
+    /// Whether this session has read the file since it last changed (write and edit refuse to
+    /// overwrite what was never read), as `(mtime in ns, size)` seen at that time.
+    fn seen(&self, path: &Path) -> Option<(i128, u64)>;
+    /// Notes that the file was read or written in this state.
+    fn note_seen(&self, path: PathBuf, state: (i128, u64));
+}
+
+/// What a call came to.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Whether it did what was asked.
+    pub ok: bool,
+    /// What the model is given. The session clips it to 30,000 characters and keeps the whole as a
+    /// blob, so a tool gives everything it has (bounded by [`MAX_RESULT`]).
+    pub result: String,
+    /// Unified diff of what changed on disk.
+    pub diff: Option<String>,
+    /// Entries to record before the call's own (plan, `glrs:files`).
+    pub entries: Vec<Entry>,
+}
+
+/// Most bytes a tool gives back (16 MiB); what is over is dropped from the middle, and said.
+pub const MAX_RESULT: usize = 16 * 1024 * 1024;
+
+impl Outcome {
+    /// A success.
+    pub fn ok(result: impl Into<String>) -> Self {
+        Self { ok: true, result: result.into(), ..Self::default() }
+    }
+
+    /// A failure the model should see.
+    pub fn error(result: impl Into<String>) -> Self {
+        Self { ok: false, result: result.into(), ..Self::default() }
+    }
+}
+
+/// A tool.
+pub trait Tool: Send + Sync {
+    /// What the model is told.
+    fn spec(&self) -> ToolSpec;
+    /// One line for people: the path, the command. Takes any input, also a broken one.
+    fn detail(&self, input: &RawValue) -> String;
+    /// Whether calls of it may run beside other such calls (it changes nothing).
+    fn parallel(&self) -> bool {
+        false
+    }
+    /// Runs it. Asks through `ctx` before anything that has an effect. Input that does not fit the
+    /// schema is an `Outcome::error` that says what was expected.
+    fn run<'a>(&'a self, ctx: &'a dyn ToolCtx, input: &'a RawValue) -> BoxFuture<'a, Outcome>;
+}
+
+/// The built-in tools.
+pub fn builtin() -> Vec<std::sync::Arc<dyn Tool>> {
+    Vec::new()
+}
