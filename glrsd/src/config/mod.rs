@@ -3,6 +3,26 @@
 //! Owns the rules of config.md: nearest wins, lists are united, objects are merged (JSON Merge
 //! Patch), a wrong key or value is a notice and never stops a session, project files never set
 //! what runs code or sends data elsewhere until the project is trusted. Must not know sessions.
+//!
+//! One table of keys (`keys`) drives checking, merging, masking and the JSON Schema, so that they
+//! cannot disagree. Nothing here writes: what is trusted is given as text, and the store keeps it.
+
+mod cache;
+mod check;
+mod files;
+mod keys;
+mod load;
+mod merge;
+mod origin;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod trust;
+
+pub use cache::Cache;
+pub use load::{load, project_root};
+pub use schema::schema;
+pub use trust::{is_trusted, trust_key, with_trusted};
 
 use glrs_protocol::types::Mode;
 use serde::{Deserialize, Serialize};
@@ -86,6 +106,72 @@ impl Default for Micro {
     }
 }
 
+/// Tools that are switched off.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Tools {
+    /// Names of tools the model is not offered.
+    pub disable: Vec<String>,
+}
+
+/// Extensions: which are off, and their settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Extensions {
+    /// Names of extensions that are switched off.
+    pub disable: Vec<String>,
+    /// Settings by extension name.
+    pub settings: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
+}
+
+/// An MCP server, as `.mcp.json` describes one. `${NAME}` in it is left as written: whoever starts
+/// the server has the session's environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct McpServer {
+    /// `stdio`, `http` or `sse`; absent: `stdio` with a command, `http` with a URL.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub transport: Option<String>,
+    /// Program to start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Its arguments.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Environment variables it gets besides the session's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Directory it starts in; absent: the session's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Where a remote server answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Extra request headers for a remote server.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+}
+
+/// What is deleted by age and number, once someone has turned it on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Retention {
+    /// Days after its last change at which a session may go.
+    pub days: u64,
+    /// Most sessions that are kept.
+    pub sessions: u64,
+    /// Days after which a trace may go.
+    pub trace_days: u64,
+    /// Most bytes of traces that are kept.
+    pub trace_bytes: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { days: 30, sessions: 1000, trace_days: 30, trace_bytes: 2 << 30 }
+    }
+}
+
 /// The effective configuration. Every field has its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -128,12 +214,18 @@ pub struct Config {
     pub session_tmp: bool,
     /// Soft deadline of a turn, in minutes.
     pub deadline_minutes: Option<u64>,
-    /// Names of tools that are switched off.
-    #[serde(rename = "tools.disable")]
-    pub tools_disable: Vec<String>,
-    /// Names of extensions that are switched off.
-    #[serde(rename = "extensions.disable")]
-    pub extensions_disable: Vec<String>,
+    /// Whether tools run sandboxed.
+    pub sandbox: bool,
+    /// Tools that are switched off.
+    pub tools: Tools,
+    /// Extensions: which are off, and their settings.
+    pub extensions: Extensions,
+    /// MCP servers by name.
+    pub mcp_servers: BTreeMap<String, McpServer>,
+    /// Commands by lifecycle event.
+    pub hooks: BTreeMap<String, Vec<String>>,
+    /// What is deleted by age and number; absent: nothing is.
+    pub retention: Option<Retention>,
     /// Providers by id.
     pub providers: BTreeMap<String, ProviderConfig>,
 }
@@ -160,12 +252,19 @@ impl Default for Config {
             vitals: true,
             session_tmp: true,
             deadline_minutes: None,
-            tools_disable: Vec::new(),
-            extensions_disable: Vec::new(),
+            sandbox: false,
+            tools: Tools::default(),
+            extensions: Extensions::default(),
+            mcp_servers: BTreeMap::new(),
+            hooks: BTreeMap::new(),
+            retention: None,
             providers: BTreeMap::new(),
         }
     }
 }
+
+/// What `.glrs/.gitignore` holds when it is made: the local file is nobody else's.
+pub const GITIGNORE: &str = "# Yours alone: what the project shares is in config.json.\nconfig.local.json\n";
 
 /// The effective value of a key and where it came from, for `glrs doctor`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -174,7 +273,7 @@ pub struct Origin {
     pub key: String,
     /// Its value. Header values and other secrets are replaced by `•••`.
     pub value: serde_json::Value,
-    /// A file, `env GLRS_MODEL`, or `default`.
+    /// A file, `env GLRS_MODEL`, or `default`. Several, joined by a comma, where lists were united.
     pub from: String,
 }
 
@@ -187,6 +286,8 @@ pub struct Loaded {
     pub notices: Vec<String>,
     /// Each key's value and origin.
     pub origins: Vec<Origin>,
+    /// Keys of project files that wait for the project to be trusted. Not empty: worth asking.
+    pub untrusted: Vec<String>,
     /// Project root: git top level, else the working directory.
     pub root: PathBuf,
 }

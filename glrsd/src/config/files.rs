@@ -1,0 +1,80 @@
+//! Reading one configuration file from disk.
+//!
+//! Owns what a file may be: regular, at most 1 MiB, and, for a project's, inside the project. Must
+//! not know keys.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// Largest file that is read (1 MiB): what is larger is no configuration.
+pub(super) const MAX_BYTES: u64 = 1024 * 1024;
+
+/// What was found.
+#[derive(Debug, PartialEq)]
+pub(super) enum Found {
+    /// Nothing there.
+    Absent,
+    /// The bytes.
+    Bytes(Vec<u8>),
+    /// Something there that is not read; why.
+    Refused(String),
+}
+
+/// Reads a file. With `inside`, a link that leads out of that directory is refused: a checkout
+/// must not make the daemon read what its author could not put there.
+pub(super) fn read(path: &Path, inside: Option<&Path>) -> Found {
+    let real = match path.canonicalize() {
+        Ok(real) => real,
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            let link = path.symlink_metadata().is_ok();
+            return if link { Found::Refused("a link to nothing".to_owned()) } else { Found::Absent };
+        }
+        Err(e) => return Found::Refused(format!("cannot be read: {e}")),
+    };
+    if inside.is_some_and(|root| !real.starts_with(root)) {
+        return Found::Refused("a link that leads out of the project".to_owned());
+    }
+    // Without O_NONBLOCK, opening a named pipe waits for a writer.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(&real) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Found::Absent,
+        Err(e) => return Found::Refused(format!("cannot be read: {e}")),
+    };
+    contents(file).unwrap_or_else(|e| Found::Refused(format!("cannot be read: {e}")))
+}
+
+fn contents(file: File) -> std::io::Result<Found> {
+    if !file.metadata()?.is_file() {
+        return Ok(Found::Refused("not a regular file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Ok(Found::Refused("larger than 1 MiB".to_owned()));
+    }
+    Ok(Found::Bytes(bytes))
+}
+
+/// What tells whether a file is still the one that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    file: (u64, u64),
+    size: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+/// The stamp of a file as it is now; a link's is that of what it leads to. Absent files have none.
+/// A dangling link has its own, so that making it is noticed.
+pub(super) fn stamp(path: &Path) -> Option<Stamp> {
+    let meta = path.metadata().or_else(|_| path.symlink_metadata()).ok()?;
+    Some(Stamp {
+        file: (meta.dev(), meta.ino()),
+        size: meta.size(),
+        mtime: (meta.mtime(), meta.mtime_nsec()),
+        ctime: (meta.ctime(), meta.ctime_nsec()),
+    })
+}
