@@ -14,6 +14,8 @@ mod keys;
 mod load;
 mod merge;
 mod origin;
+#[cfg(test)]
+mod random;
 mod schema;
 #[cfg(test)]
 mod tests;
