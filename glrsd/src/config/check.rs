@@ -212,6 +212,7 @@ pub(super) fn expected(kind: Kind) -> String {
 fn found(value: &Value, show: Show) -> String {
     match value {
         Value::Null => "null".to_owned(),
+        Value::Number(_) if show != Show::Plain => "a number".to_owned(),
         Value::Bool(_) | Value::Number(_) => value.to_string(),
         Value::String(text) if text.trim().is_empty() => "a blank text".to_owned(),
         Value::String(text) if show == Show::Plain && text.len() <= 24 && !text.chars().any(hidden) => {

@@ -241,6 +241,10 @@ fn wrong_keys_and_values_are_notices_and_the_rest_applies() {
         ),
         (json!({"mcpServers": {"git": {"args": []}}}), "mcpServers.git: expected a command or a url, and not both"),
         (json!({"hooks": {"stop": "cmd"}}), "hooks.stop: expected a list of texts, found a text; ignored"),
+        (
+            json!({"mcpServers": {"git": {"command": "x", "args": ["--pin", 123456]}}}),
+            "mcpServers.git.args.1: expected a text, found a number; ignored",
+        ),
         (json!({"retention": true}), "retention: expected an object, found true; ignored"),
         (json!([]), "expected a JSON object, found a list; ignored"),
     ];
