@@ -1,0 +1,125 @@
+//! The list of sessions: every file there is, the broken ones with the reason.
+//!
+//! Owns the walk over both directories, the memory of rows whose files have not changed, and the
+//! order. Must not know which sessions are loaded.
+
+use super::disk::Stamp;
+use super::error::{DiskError, LoadError};
+use super::pool::lock;
+use super::row::{self, Row, place, stem};
+use super::{Inner, Store};
+use crate::host::clock;
+use glrs_protocol::SessionId;
+use std::collections::HashSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+impl Store {
+    /// Every session, newest first: ours, then those only the predecessor has. A file that has not
+    /// changed since it was read is not read again.
+    ///
+    /// # Errors
+    /// When the sessions' directory itself cannot be read.
+    pub fn list(&self) -> Result<Vec<Row>, DiskError> {
+        let sessions = self.0.paths.sessions();
+        let ours = files(&sessions).map_err(|e| DiskError::new(&sessions, &e))?;
+        let names: HashSet<String> = ours.iter().map(|p| stem(p)).collect();
+        // The predecessor's directory is a courtesy: if it cannot be read, ours still can.
+        let theirs = files(&self.0.paths.legacy).unwrap_or_default();
+        let theirs = theirs.into_iter().filter(|p| !names.contains(&stem(p)));
+        let mut rows: Vec<Row> = ours.iter().map(|p| self.0.row(p, false)).collect();
+        rows.extend(theirs.map(|p| self.0.row(&p, true)));
+        let now = clock::parse_ms(&clock::now()).unwrap_or(i64::MAX);
+        rows.sort_by_cached_key(|r| (std::cmp::Reverse(instant(r, now)), r.name.clone()));
+        let mut known = lock(&self.0.rows);
+        if known.len() > rows.len() {
+            known.retain(|path, _| path.symlink_metadata().is_ok());
+        }
+        Ok(rows)
+    }
+
+    /// The row of one session; `None` when there is none.
+    pub fn row(&self, id: &SessionId) -> Option<Row> {
+        let (ours, theirs) = (self.0.paths.log(id), self.legacy_path(id));
+        if ours.symlink_metadata().is_ok() {
+            return Some(self.0.row(&ours, false));
+        }
+        theirs.symlink_metadata().is_ok().then(|| self.0.row(&theirs, true))
+    }
+}
+
+/// The moment a row is sorted by: a clock that was wrong once does not keep it on top for ever,
+/// a session that knows no time comes last.
+fn instant(row: &Row, now: i64) -> i64 {
+    match clock::parse_ms(&row.updated_at) {
+        Some(ms) if ms > now => row.mtime_ms,
+        Some(ms) => ms,
+        None if row.broken.is_some() => row.mtime_ms,
+        None => i64::MIN,
+    }
+}
+
+/// The session files in a directory, whatever they are.
+fn files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    let mut out = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let bytes = name.as_encoded_bytes();
+        if bytes.ends_with(b".json") && !bytes.starts_with(b".") && bytes != b"prompts.json" {
+            out.push(entry.path());
+        }
+    }
+    Ok(out)
+}
+
+impl Inner {
+    fn row(&self, path: &Path, legacy: bool) -> Row {
+        let stamp = fs::metadata(path).ok().map(|m| Stamp::of(&m));
+        if let Some(stamp) = stamp
+            && let Some((then, row)) = lock(&self.rows).get(path)
+            && *then == stamp
+        {
+            return row.clone();
+        }
+        let (row, lasting) = self.read_row(path, legacy);
+        let row = place(row, path, stamp, legacy);
+        if let Some(stamp) = stamp.filter(|_| lasting) {
+            lock(&self.rows).insert(path.to_owned(), (stamp, row.clone()));
+        }
+        row
+    }
+
+    /// Reads a row, and says whether it holds as long as the file does not change: a file that may
+    /// not be read now may be readable later without a change.
+    fn read_row(&self, path: &Path, legacy: bool) -> (Row, bool) {
+        let name = stem(path);
+        let id = match name.parse::<SessionId>() {
+            Ok(id) if id.as_str() == name => id,
+            Ok(id) => return (unusable(format!("its name is not in lower case: rename it to {id}.json")), true),
+            Err(_) => {
+                let why = "its name is not a session id: rename it to 8 hex digits or a UUID, with .json behind";
+                return (unusable(why.to_owned()), true);
+            }
+        };
+        let read = if legacy { row::of_legacy(path, &id) } else { row::of_ours(path, &id) };
+        let (mut row, lasting) = match read {
+            Ok(row) => (row, true),
+            Err(LoadError::Broken { why }) => (unusable(why), true),
+            Err(e @ LoadError::NewerSchema { .. }) => (unusable(e.to_string()), true),
+            Err(e) => (unusable(e.to_string()), false),
+        };
+        row.id = Some(id);
+        (row, lasting)
+    }
+}
+
+fn unusable(why: String) -> Row {
+    Row { broken: Some(why), ..Row::default() }
+}
