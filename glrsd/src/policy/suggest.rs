@@ -8,7 +8,7 @@ use super::shell;
 use std::path::Path;
 
 /// Programs whose arguments say what happens, so that no prefix of them is safe to let run.
-const DANGEROUS: [&str; 79] = [
+const DANGEROUS: &[&str] = &[
     "rm",
     "rmdir",
     "unlink",
@@ -88,9 +88,24 @@ const DANGEROUS: [&str; 79] = [
     "at",
     "systemctl",
     "shutdown",
+    "npx",
+    "bunx",
+    "pnpx",
+    "uvx",
+    "pipx",
+    "cp",
+    "export",
+    "declare",
+    "typeset",
+    "readonly",
+    "set",
+    "hash",
+    "enable",
+    "tar",
+    "vim",
 ];
 /// Programs whose second word is what they do.
-const WITH_VERBS: [&str; 26] = [
+const WITH_VERBS: &[&str] = &[
     "git",
     "cargo",
     "npm",
@@ -119,7 +134,7 @@ const WITH_VERBS: [&str; 26] = [
     "terraform",
 ];
 /// Of those, what deletes, publishes or runs anything at all.
-const DANGEROUS_VERBS: [&str; 36] = [
+const DANGEROUS_VERBS: &[&str] = &[
     "push",
     "clean",
     "reset",
