@@ -250,29 +250,37 @@ impl Drop for Guarded {
     }
 }
 
+/// Seeing that processes end, for tests.
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-
-    fn shell<'a>(args: &'a [&'a str], env: &'a Env, stdin: Stdin) -> Start<'a> {
-        Start { program: Path::new("/bin/sh"), args, cwd: Path::new("/"), env, stdin }
-    }
+pub(crate) mod testing {
+    use super::{Duration, Pid};
 
     /// Whether a process is gone, or dead and only not yet collected by whoever inherited it.
-    fn is_gone(pid: i32) -> bool {
+    pub fn is_gone(pid: i32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         Pid::from_raw(pid).is_none_or(|p| rustix::process::test_kill_process(p).is_err())
             || stat.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('Z'))
     }
 
-    async fn becomes_gone(pid: i32) {
+    /// Waits until it is.
+    pub async fn becomes_gone(pid: i32) {
         let gone = async {
             while !is_gone(pid) {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
         tokio::time::timeout(Duration::from_secs(20), gone).await.expect("the process is still there");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{becomes_gone, is_gone};
+    use super::*;
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+    fn shell<'a>(args: &'a [&'a str], env: &'a Env, stdin: Stdin) -> Start<'a> {
+        Start { program: Path::new("/bin/sh"), args, cwd: Path::new("/"), env, stdin }
     }
 
     /// A child with a grandchild; answers the grandchild's number.

@@ -136,6 +136,21 @@ fn wildcard_deny(pattern: &str, text: &str) -> bool {
     wildcard(pattern, text) || pattern.strip_suffix(" *").is_some_and(|p| wildcard(p, text))
 }
 
+/// The words that are no flags: `git --no-pager -C dir push` is `git push`.
+fn without_flags<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    let mut words = words.iter().copied();
+    let mut out: Vec<&str> = words.next().into_iter().collect();
+    let git = out.first() == Some(&"git");
+    while let Some(word) = words.next() {
+        if !word.starts_with('-') {
+            out.push(word);
+        } else if git && out.len() == 1 && matches!(word, "-C" | "-c" | "--git-dir" | "--work-tree" | "--namespace") {
+            words.next();
+        }
+    }
+    out
+}
+
 fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
@@ -150,7 +165,7 @@ fn forbids_words(pattern: &str, words: &[String], unwrap: bool, depth: usize) ->
     }
     let mut short = vec![name];
     short.extend(rest.iter().map(String::as_str));
-    if wildcard_deny(pattern, &short.join(" ")) {
+    if wildcard_deny(pattern, &short.join(" ")) || wildcard_deny(pattern, &without_flags(&short).join(" ")) {
         return true;
     }
     if SHELLS.contains(&name) {

@@ -191,6 +191,11 @@ fn deny_rules_for_commands_see_every_part() {
         assert!(!denied("bash(rm *)", command), "{command:?} should not be denied");
     }
     assert!(denied("bash(npm run deploy*)", "npm run deploy:prod"));
+    for command in ["git push", "git -C d push -f", "git -c a=b --no-pager push origin", "cd x && git --git-dir y push"]
+    {
+        assert!(denied("bash(git push*)", command), "{command:?}");
+    }
+    assert!(!denied("bash(git push*)", "git -C push log"));
     assert!(denied("bash(rm", "ls"), "a broken deny rule forbids its tool");
     assert!(denied("bash(rm *)", &"$(".repeat(100)), "what is not looked into is denied");
 }

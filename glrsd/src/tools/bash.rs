@@ -71,8 +71,12 @@ async fn bash(ctx: &dyn ToolCtx, input: &RawValue) -> Result<Outcome, Outcome> {
     if command.contains('\0') {
         return Err(Outcome::error("The command has a NUL in it: no shell takes that."));
     }
-    let title = description.filter(|d| !d.trim().is_empty()).unwrap_or_else(|| command.clone());
-    files::permit(ctx, Effect::Exec(command.clone()), input::one_line(&title), command.clone()).await?;
+    // The command stands first: what it is for is only what the model says of it.
+    let title = match description.filter(|d| !d.trim().is_empty()) {
+        Some(description) => format!("{} ({})", input::one_line(&command), input::one_line(&description)),
+        None => input::one_line(&command),
+    };
+    files::permit(ctx, Effect::Exec(command.clone()), title, command.clone()).await?;
     run(ctx, &command, timeout_ms).await
 }
 
@@ -210,6 +214,7 @@ fn conclude(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::process::testing::{becomes_gone, is_gone};
     use crate::tools::testing::{TestCtx, raw};
     use glrs_protocol::types::Decision;
     use rustix::process::{Pid, Signal};
@@ -219,22 +224,6 @@ mod tests {
     async fn run(ctx: &TestCtx, command: &str) -> Outcome {
         let call = crate::tools::testing::run(&Bash, ctx, json!({"command": command}));
         tokio::time::timeout(Duration::from_secs(60), call).await.expect("the call does not return")
-    }
-
-    /// Whether a process is gone, or dead and only not yet collected by whoever inherited it.
-    fn is_gone(pid: i32) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        rustix::process::test_kill_process(Pid::from_raw(pid).unwrap()).is_err()
-            || stat.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('Z'))
-    }
-
-    async fn becomes_gone(pid: i32) {
-        let gone = async {
-            while !is_gone(pid) {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("the process is still there");
     }
 
     #[tokio::test]
@@ -359,5 +348,25 @@ mod tests {
         assert!(!run(&ctx, "touch f").await.ok);
         assert!(!ctx.path("f").exists());
         assert_eq!(Bash.detail(&raw(&json!({"command": "a\n  b"}))), "a b");
+    }
+
+    #[tokio::test]
+    async fn without_bash_there_is_sh_and_without_a_directory_nothing() {
+        assert_eq!(shell(&Env::default()), PathBuf::from("/bin/sh"));
+        let mut env = Env::default();
+        env.set("PATH", "relative:/nowhere");
+        assert_eq!(shell(&env), PathBuf::from("/bin/sh"));
+        let ctx = TestCtx::new();
+        std::fs::remove_dir_all(ctx.cwd()).unwrap();
+        let out = run(&ctx, "true").await;
+        assert!(!out.ok && out.result.contains("The working directory is gone"), "{}", out.result);
+    }
+
+    #[tokio::test]
+    async fn people_are_shown_the_command_first() {
+        let ctx = TestCtx::new();
+        let input = json!({"command": "echo a;\n echo b", "description": "harmless"});
+        assert!(crate::tools::testing::run(&Bash, &ctx, input).await.ok);
+        assert_eq!(ctx.asked(), ["echo a; echo b (harmless)"]);
     }
 }

@@ -48,7 +48,7 @@ pub fn no_blob(clipped: &str) -> String {
 }
 
 fn fill(clipped: &str, with: &str) -> String {
-    // The text itself may have such a character: the note's is the one before its end.
+    // The text itself may have such a character; what stands before it makes it the note's.
     let mark = format!("characters left out{PLACE} …]");
     match clipped.find(&mark) {
         Some(at) => {

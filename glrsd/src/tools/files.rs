@@ -165,4 +165,23 @@ mod tests {
         assert!(resolve(&root.join("loop")).is_err());
         assert_eq!(resolve(Path::new("/../../x-none")).unwrap(), PathBuf::from("/x-none"));
     }
+
+    #[tokio::test]
+    async fn blocking_work_does_not_hold_a_call() {
+        use super::super::testing::TestCtx;
+        use std::sync::atomic::Ordering;
+        let work = |stop: &CancellationToken| {
+            while !stop.is_cancelled() {
+                std::thread::yield_now();
+            }
+        };
+        let ctx = TestCtx::new();
+        let (done, ()) = tokio::join!(blocking(&ctx, work), async { ctx.cancel.cancel() });
+        assert_eq!(done.unwrap_err().result, "Interrupted.");
+        let ctx = TestCtx::new();
+        ctx.timeout_ms.store(20, Ordering::Relaxed);
+        assert!(blocking(&ctx, work).await.unwrap_err().result.contains("longer than 20 ms"));
+        let broken = blocking(&TestCtx::new(), |_| -> () { panic!("on purpose") }).await;
+        assert!(broken.unwrap_err().result.contains("failed inside"));
+    }
 }

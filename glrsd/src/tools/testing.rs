@@ -45,7 +45,7 @@ impl TestCtx {
         let dir = tempfile::tempdir().unwrap();
         let cwd = dir.path().canonicalize().unwrap();
         let mut env = Env::default();
-        env.set("PATH", std::env::var("PATH").unwrap());
+        env.set("PATH", Env::of_process().get("PATH").unwrap());
         env.set("HOME", cwd.to_str().unwrap());
         Self {
             _dir: dir,

@@ -25,6 +25,8 @@ pub(super) fn walk(root: &Path, hidden: bool) -> Walk {
         .hidden(!hidden)
         // A .gitignore says what is not worth seeing also where there is no repository.
         .require_git(false)
+        // The user's own ignore file is found through the daemon's environment, which is not the session's.
+        .git_global(false)
         .follow_links(false)
         .filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git")
         .sort_by_file_name(Ord::cmp)
