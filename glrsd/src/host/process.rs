@@ -1,1 +1,371 @@
-//! Child processes in their own group.
+//! Child processes in their own group: started, waited for, and ended whole.
+//!
+//! Owns: the process group of each child, the signals it gets, and the guard that ends what still
+//! runs when this process dies without a word. Must not know what the processes are for.
+
+use super::Env;
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::unix::pipe;
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::Instant;
+
+/// How long a group has between TERM and KILL.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a child reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stdin {
+    /// Nothing: /dev/null.
+    Null,
+    /// What is written to [`Running::take_stdin`].
+    Pipe,
+}
+
+/// A child to be started.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// The program, by absolute path.
+    pub program: &'a Path,
+    /// Its arguments.
+    pub args: &'a [&'a str],
+    /// Where it runs.
+    pub cwd: &'a Path,
+    /// Its whole environment.
+    pub env: &'a Env,
+    /// What it reads.
+    pub stdin: Stdin,
+}
+
+/// A running child and its group. Dropped without a word, it ends the group.
+#[derive(Debug)]
+pub struct Running {
+    child: Option<Child>,
+    group: Pid,
+    _guarded: Guarded,
+}
+
+/// Starts a child as the leader of a new group. What it and its children write, to either stream,
+/// comes out of the one pipe in the order it was written.
+///
+/// # Errors
+/// When the program, the directory or the pipe cannot be had.
+pub fn start(start: &Start<'_>) -> std::io::Result<(Running, pipe::Receiver)> {
+    let (reader, writer) = std::io::pipe()?;
+    let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?;
+    let mut command = Command::new(start.program);
+    command
+        .args(start.args)
+        .current_dir(start.cwd)
+        .env_clear()
+        .envs(start.env.iter())
+        .stdin(match start.stdin {
+            Stdin::Null => Stdio::null(),
+            Stdin::Pipe => Stdio::piped(),
+        })
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        .process_group(0);
+    let child = command.spawn()?;
+    // Our copies of the pipe's writing end: while one is open the pipe never ends.
+    drop(command);
+    let group = child
+        .id()
+        .and_then(|id| i32::try_from(id).ok())
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| std::io::Error::other("the process ended before its number was known"))?;
+    Ok((Running { child: Some(child), group, _guarded: Guarded::new(group) }, reader))
+}
+
+impl Running {
+    /// The number of the group, which is that of its leader.
+    pub fn group(&self) -> i32 {
+        self.group.as_raw_nonzero().get()
+    }
+
+    /// The writing end of the child's stdin, once, if it was piped.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.child.as_mut()?.stdin.take()
+    }
+
+    /// Waits for the leader's end. May be dropped and called again.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub async fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        match self.child.as_mut() {
+            Some(child) => child.wait().await,
+            None => Err(std::io::Error::other("the process was let go")),
+        }
+    }
+
+    /// Asks the whole group to end.
+    pub fn terminate(&self) {
+        let _ = kill_process_group(self.group, Signal::TERM);
+    }
+
+    /// Whether anything of the group is left.
+    pub fn is_alive(&self) -> bool {
+        test_kill_process_group(self.group).is_ok()
+    }
+
+    /// Lets what is left of the group run on by itself, also past our own end.
+    pub fn release(mut self) {
+        // A leader that still runs is waited for by the runtime, so it leaves no zombie.
+        self.child = None;
+    }
+
+    /// Ends the group in the background: TERM now, KILL for what is left after `patience`, or when
+    /// the runtime ends.
+    pub fn end(self, patience: Duration) {
+        self.terminate();
+        tokio::spawn(self.see_off(patience));
+    }
+
+    /// Members that are no children of ours cannot be waited for, so they are looked for, 100 times
+    /// at most.
+    async fn see_off(mut self, patience: Duration) {
+        let end = Instant::now() + patience;
+        let step = (patience / 100).max(Duration::from_millis(1));
+        let reaped = tokio::time::timeout_at(end, self.wait()).await.is_ok();
+        while reaped && Instant::now() < end && self.is_alive() {
+            tokio::time::sleep(step).await;
+        }
+        if self.is_alive() {
+            let _ = kill_process_group(self.group, Signal::KILL);
+        }
+        if !reaped {
+            let _ = self.wait().await;
+        }
+        self.child = None;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(child) = self.child.take() else { return };
+        // Dropped in the middle, as when its session dies: nobody is left to be patient.
+        let _ = kill_process_group(self.group, Signal::KILL);
+        drop(child);
+    }
+}
+
+/// The guard: one small shell for the whole process. It is told which groups run, and when we die,
+/// however we die, its input ends and it ends them. (A death signal would reach the leader only,
+/// and would come when the *thread* that started it ends.)
+struct Guard {
+    shell: Option<std::process::Child>,
+    groups: BTreeSet<i32>,
+}
+
+static GUARD: Mutex<Guard> = Mutex::new(Guard { shell: None, groups: BTreeSet::new() });
+
+const GUARD_SCRIPT: &str = r#"trap '' INT TERM HUP QUIT
+g=' '
+while read -r a p; do
+  case $a in
+    +) g="$g$p " ;;
+    -) case $g in *" $p "*) g="${g%% $p *} ${g#* $p }" ;; esac ;;
+  esac
+done
+[ "$g" = ' ' ] && exit
+for p in $g; do kill -s TERM -- "-$p"; done
+sleep 1
+for p in $g; do kill -s KILL -- "-$p"; done"#;
+
+impl Guard {
+    /// Tells the guard; a guard that is gone is replaced and told everything.
+    fn tell(&mut self, line: &str) {
+        if self.shell.as_mut().is_some_and(|shell| write_line(shell, line)) {
+            return;
+        }
+        if let Some(mut old) = self.shell.take() {
+            let _ = old.kill();
+            let _ = old.wait();
+        }
+        if self.groups.is_empty() {
+            return;
+        }
+        let mut all = String::new();
+        for group in &self.groups {
+            all.push_str(&format!("+ {group}\n"));
+        }
+        // Without a guard everything works but for what outlives a kill -9.
+        self.shell = start_guard().ok();
+        if let Some(shell) = self.shell.as_mut() {
+            write_line(shell, &all);
+        }
+    }
+}
+
+fn write_line(shell: &mut std::process::Child, line: &str) -> bool {
+    shell.stdin.as_mut().is_some_and(|stdin| stdin.write_all(line.as_bytes()).is_ok())
+}
+
+fn start_guard() -> std::io::Result<std::process::Child> {
+    use std::os::unix::process::CommandExt;
+    let shell = std::process::Command::new("/bin/sh")
+        .args(["-c", GUARD_SCRIPT, "glrsd-guard"])
+        .current_dir("/")
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    // A guard that someone stopped must not stop us: a full pipe counts as a guard that is gone.
+    if let Some(stdin) = &shell.stdin {
+        rustix::io::ioctl_fionbio(stdin, true)?;
+    }
+    Ok(shell)
+}
+
+/// A group the guard knows of, for as long as this lives.
+#[derive(Debug)]
+struct Guarded(Option<i32>);
+
+impl Guarded {
+    fn new(group: Pid) -> Self {
+        let group = group.as_raw_nonzero().get();
+        let mut guard = GUARD.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.groups.insert(group);
+        guard.tell(&format!("+ {group}\n"));
+        Self(Some(group))
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let Some(group) = self.0 else { return };
+        let mut guard = GUARD.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.groups.remove(&group);
+        guard.tell(&format!("- {group}\n"));
+    }
+}
+
+/// Seeing that processes end, for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::{Duration, Pid};
+
+    /// Whether a process is gone, or dead and only not yet collected by whoever inherited it.
+    pub fn is_gone(pid: i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        Pid::from_raw(pid).is_none_or(|p| rustix::process::test_kill_process(p).is_err())
+            || stat.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('Z'))
+    }
+
+    /// Waits until it is.
+    pub async fn becomes_gone(pid: i32) {
+        let gone = async {
+            while !is_gone(pid) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("the process is still there");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{becomes_gone, is_gone};
+    use super::*;
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+    fn shell<'a>(args: &'a [&'a str], env: &'a Env, stdin: Stdin) -> Start<'a> {
+        Start { program: Path::new("/bin/sh"), args, cwd: Path::new("/"), env, stdin }
+    }
+
+    /// A child with a grandchild; answers the grandchild's number.
+    async fn family(trap: &str, env: &Env) -> (Running, BufReader<pipe::Receiver>, i32) {
+        let script = format!("{trap} sh -c '{trap} echo $$; exec 0<&-; while :; do sleep 60; done' & wait");
+        let (running, out) = start(&shell(&["-c", &script], env, Stdin::Null)).unwrap();
+        let mut out = BufReader::new(out);
+        let mut line = String::new();
+        out.read_line(&mut line).await.unwrap();
+        (running, out, line.trim().parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn both_streams_come_in_order_and_the_environment_is_exact() {
+        let env: Env = [("A".to_owned(), "1".to_owned())].into_iter().collect();
+        let script = "echo 1; echo 2 >&2; echo 3; echo \"$A${HOME-none}\"; cat";
+        let (mut running, mut out) = start(&shell(&["-c", script], &env, Stdin::Pipe)).unwrap();
+        let mut stdin = running.take_stdin().unwrap();
+        stdin.write_all(b"in").await.unwrap();
+        drop(stdin);
+        let mut text = String::new();
+        out.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "1\n2\n3\n1none\nin");
+        assert!(running.wait().await.unwrap().success());
+        running.release();
+    }
+
+    #[tokio::test]
+    async fn a_dropped_child_takes_its_group_along() {
+        let env = Env::of_process();
+        let (running, _out, grandchild) = family("", &env).await;
+        let child = running.group();
+        assert!(running.is_alive());
+        drop(running);
+        becomes_gone(grandchild).await;
+        becomes_gone(child).await;
+    }
+
+    #[tokio::test]
+    async fn what_ignores_term_is_killed() {
+        let env = Env::of_process();
+        let (running, _out, grandchild) = family("trap \"\" TERM;", &env).await;
+        let child = running.group();
+        running.end(Duration::from_millis(100));
+        becomes_gone(grandchild).await;
+        becomes_gone(child).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_released_runs_on() {
+        let env = Env::of_process();
+        let (running, _out, grandchild) = family("", &env).await;
+        let group = Pid::from_raw(running.group()).unwrap();
+        running.release();
+        assert!(!is_gone(grandchild));
+        kill_process_group(group, Signal::KILL).unwrap();
+        becomes_gone(grandchild).await;
+    }
+
+    #[tokio::test]
+    async fn the_guard_ends_what_it_was_told_of_and_nothing_else() {
+        let env = Env::of_process();
+        let (kept, _out1, kept_pid) = family("", &env).await;
+        let (ended, _out2, ended_pid) = family("trap \"\" TERM;", &env).await;
+        let mut guard = start_guard().unwrap();
+        let told = format!("+ {}\n+ {}\n+ 999999999\n- {}\n", kept.group(), ended.group(), kept.group());
+        assert!(write_line(&mut guard, &told));
+        drop(guard.stdin.take());
+        becomes_gone(ended_pid).await;
+        assert!(!is_gone(kept_pid));
+        guard.wait().unwrap();
+        drop((kept, ended));
+    }
+
+    #[test]
+    fn a_guard_that_died_is_replaced() {
+        let mut guard = Guard { shell: Some(start_guard().unwrap()), groups: BTreeSet::from([999_999_999]) };
+        let first = guard.shell.as_mut().unwrap();
+        first.kill().unwrap();
+        first.wait().unwrap();
+        let first = first.id();
+        guard.tell("+ 999999999\n");
+        let mut second = guard.shell.take().unwrap();
+        assert_ne!(second.id(), first);
+        drop(second.stdin.take());
+        second.wait().unwrap();
+    }
+}

@@ -2,15 +2,27 @@
 //!
 //! Owns: rules such as `bash(git status*)`, `write(src/**)`, `mcp__git__*`, and the verdict on an
 //! action. Pure: it reads no file and no environment. Must not know sessions or tools' insides.
+//!
+//! An allow rule is read narrowly: a command line runs by rule only if it is nothing but simple
+//! commands, each named by some rule, with no redirection, substitution or variable in it. A deny
+//! rule is read widely and wins in every mode. `write` rules cover `edit`, `read` rules `grep` and
+//! `glob` (where they start looking). Relative patterns count from the session's cwd.
+
+mod rule;
+mod shell;
+mod suggest;
+#[cfg(test)]
+mod tests;
 
 use glrs_protocol::types::Mode;
+use rule::Rule;
 use std::path::{Path, PathBuf};
 
 /// What a tool call is about to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Reads files only.
-    Read,
+    /// Reads these files or directories (absolute, links and `..` resolved); changes nothing.
+    Read(Vec<PathBuf>),
     /// Changes these files (absolute, links and `..` resolved as far as they exist).
     Write(Vec<PathBuf>),
     /// Runs this command line.
@@ -56,8 +68,108 @@ pub struct Rules {
     pub deny: Vec<String>,
 }
 
+/// What is wrong with a rule, for whoever reads configuration. A broken allow rule lets nothing
+/// run; a broken deny rule forbids its tool.
+///
+/// # Errors
+/// Says what was expected.
+pub fn check_rule(text: &str) -> Result<(), String> {
+    let rule = Rule::parse(text)?;
+    match rule.pattern {
+        Some(pattern) if ["read", "write", "edit", "grep", "glob"].contains(&rule.name) => {
+            rule::file_glob(pattern.trim_start_matches("./").trim_start_matches("../")).map(|_| ())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Judges a call.
 pub fn decide(mode: Mode, rules: &Rules, action: &Action<'_>) -> Verdict {
-    let _ = (mode, rules, action);
-    Verdict::Ask { rule: None }
+    if let Some(rule) = rules.deny.iter().find(|r| forbids(r, action)) {
+        return Verdict::Deny { rule: rule.clone() };
+    }
+    if mode == Mode::All || allows(&rules.allow, action) {
+        return Verdict::Run;
+    }
+    let rule = match &action.effect {
+        Effect::Read(_) | Effect::None => return Verdict::Run,
+        Effect::Write(paths) => {
+            let free = |p: &PathBuf| is_inside(p, action.cwd) && !is_guarded(p, action.cwd);
+            if mode == Mode::Edits && !paths.is_empty() && paths.iter().all(free) {
+                return Verdict::Run;
+            }
+            match paths.as_slice() {
+                [path] if matches!(action.tool, "write" | "edit") => suggest::write(path, action.cwd),
+                _ => None,
+            }
+        }
+        Effect::Exec(_) if action.tool.starts_with("mcp__") => Some(action.tool.to_owned()),
+        Effect::Exec(command) => suggest::command(action.tool, command),
+    };
+    Verdict::Ask { rule }
+}
+
+/// Whether a path is in cwd.
+fn is_inside(path: &Path, cwd: &Path) -> bool {
+    rule::is_settled(path) && path.starts_with(cwd)
+}
+
+/// Whether a write there decides what will run later (git's hooks, our own rules): it is as good as
+/// a command, so it asks where commands ask.
+fn is_guarded(path: &Path, cwd: &Path) -> bool {
+    let relative = path.strip_prefix(cwd).unwrap_or(path);
+    relative.components().any(|c| {
+        let name = c.as_os_str().to_string_lossy();
+        name.eq_ignore_ascii_case(".git") || name.eq_ignore_ascii_case(".glrs")
+    })
+}
+
+fn forbids(text: &str, action: &Action<'_>) -> bool {
+    let rule = match Rule::parse(text) {
+        Ok(rule) => rule,
+        Err(_) => {
+            let name = Rule::name_of(text);
+            return !name.is_empty() && rule::covers(name, action.tool);
+        }
+    };
+    if !rule::covers(rule.name, action.tool) {
+        return false;
+    }
+    let Some(pattern) = rule.pattern else { return true };
+    match &action.effect {
+        Effect::Exec(command) => rule::forbids_command(pattern, &shell::parse(command)),
+        Effect::Read(paths) | Effect::Write(paths) => {
+            paths.iter().any(|path| rule::forbids_file(pattern, path, action.cwd))
+        }
+        Effect::None => false,
+    }
+}
+
+fn allows(rules: &[String], action: &Action<'_>) -> bool {
+    let rules: Vec<Rule<'_>> = rules
+        .iter()
+        .filter_map(|text| Rule::parse(text).ok())
+        .filter(|rule| rule::covers(rule.name, action.tool))
+        .collect();
+    match &action.effect {
+        Effect::Read(_) | Effect::None => true,
+        Effect::Exec(command) => {
+            if rules.iter().any(|r| r.pattern.is_none()) {
+                return true;
+            }
+            let line = shell::parse(command);
+            let named = |part| rules.iter().filter_map(|r| r.pattern).any(|p| rule::allows_command(p, part));
+            line.plain && !line.parts.is_empty() && line.parts.iter().all(named)
+        }
+        // A rule without a pattern names no path, so it does not reach out of cwd.
+        Effect::Write(paths) => {
+            let named = |path: &PathBuf| {
+                rules.iter().any(|r| match r.pattern {
+                    Some(pattern) => rule::allows_file(pattern, path, action.cwd),
+                    None => is_inside(path, action.cwd),
+                })
+            };
+            !paths.is_empty() && paths.iter().all(named)
+        }
+    }
 }

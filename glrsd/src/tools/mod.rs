@@ -3,6 +3,23 @@
 //! Owns: the [`Tool`] trait, the built-in tools, and [`ToolCtx`], the one door to a session that
 //! tools, MCP and subagents use. Must not know `session`: it implements [`ToolCtx`].
 
+pub mod ask;
+pub mod bash;
+mod change;
+pub mod clip;
+pub mod edit;
+mod files;
+pub mod glob;
+pub mod grep;
+mod input;
+mod output;
+pub mod plan;
+pub mod read;
+#[cfg(test)]
+mod testing;
+mod walk;
+pub mod write;
+
 use crate::host::Env;
 use crate::policy::Effect;
 use futures_util::future::BoxFuture;
@@ -10,6 +27,7 @@ use glrs_protocol::entry::Entry;
 use glrs_protocol::types::Decision;
 use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// What the model is told of a tool.
@@ -124,7 +142,54 @@ pub trait Tool: Send + Sync {
     fn run<'a>(&'a self, ctx: &'a dyn ToolCtx, input: &'a RawValue) -> BoxFuture<'a, Outcome>;
 }
 
-/// The built-in tools.
-pub fn builtin() -> Vec<std::sync::Arc<dyn Tool>> {
-    Vec::new()
+/// Most characters a tool that can be asked for more gives at once: what is over would be cut from
+/// the middle, where nobody finds it.
+const PAGE_CHARS: usize = 28_000;
+
+/// A spec from constants. A schema that is none would show in the tests; here it takes anything.
+fn spec(name: &str, description: &str, schema: &str) -> ToolSpec {
+    let schema = RawValue::from_string(schema.to_owned()).unwrap_or_else(|_| RawValue::TRUE.to_owned());
+    ToolSpec { name: name.to_owned(), description: description.to_owned(), schema }
+}
+
+/// The built-in tools, always in this order: they are at the head of every prompt, where one byte
+/// of difference costs the provider's cache.
+pub fn builtin() -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(read::Read),
+        Arc::new(write::Write),
+        Arc::new(edit::Edit),
+        Arc::new(bash::Bash),
+        Arc::new(grep::Grep),
+        Arc::new(glob::Glob),
+        Arc::new(plan::Plan),
+        Arc::new(ask::Ask),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_has_a_sound_spec_and_a_line_for_anything() {
+        let tools = builtin();
+        let names: Vec<String> = tools.iter().map(|t| t.spec().name).collect();
+        assert_eq!(names, ["read", "write", "edit", "bash", "grep", "glob", "plan", "ask"]);
+        for tool in tools {
+            let spec = tool.spec();
+            let schema: serde_json::Value = serde_json::from_str(spec.schema.get()).unwrap();
+            assert_eq!(schema["type"], "object", "{}", spec.name);
+            assert_eq!(schema["additionalProperties"], false, "{}", spec.name);
+            for required in schema["required"].as_array().unwrap() {
+                assert!(schema["properties"].get(required.as_str().unwrap()).is_some(), "{}", spec.name);
+            }
+            assert!(spec.description.len() > 80 && !spec.description.contains("  "), "{}", spec.name);
+            for odd in ["null", "7", "[]", "\"x\"", "{\"path\":{}}", "{\"command\":null}"] {
+                let line = tool.detail(&RawValue::from_string(odd.to_owned()).unwrap());
+                assert!(!line.contains('\n'));
+            }
+            assert_eq!(tool.parallel(), ["read", "grep", "glob"].contains(&spec.name.as_str()));
+        }
+    }
 }

@@ -1,0 +1,372 @@
+//! The tool `bash`: runs a command line.
+//!
+//! Owns: one call from asking to its result: the shell, the output as it comes, the end by itself,
+//! by esc or by time. Groups and signals are `host::process`'s.
+
+use super::output::{Bounded, Repair};
+use super::{Outcome, Tool, ToolCtx, ToolSpec, files, input, spec};
+use crate::host::Env;
+use crate::host::process::{self, PATIENCE, Running, Start, Stdin};
+use crate::policy::Effect;
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::time::Instant;
+
+/// How long the pipe may stay open after the process has ended.
+const GRACE: Duration = Duration::from_millis(250);
+/// How long a call that is stopped waits for the process to take its leave.
+const FAREWELL: Duration = Duration::from_millis(200);
+/// Bytes read at once.
+const CHUNK: usize = 64 * 1024;
+
+/// Runs a command.
+#[derive(Debug)]
+pub struct Bash;
+
+const EXPECTED: &str = r#"{"command": string, "timeoutMs"?: integer, "description"?: string}"#;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Input {
+    command: String,
+    #[serde(default, alias = "timeout", deserialize_with = "input::count")]
+    timeout_ms: Option<u64>,
+    #[serde(default)]
+    description: Option<String>,
+}
+
+impl Tool for Bash {
+    fn spec(&self) -> ToolSpec {
+        spec(
+            "bash",
+            "Runs a command line in a shell, in the working directory, and gives back what it wrote (both streams, \
+             in order) and its exit code. It has no terminal and no input. Nothing carries over to the next call but \
+             files. To leave a process running in the background, send its output to a file. Use read, edit, grep \
+             and glob rather than cat, sed, grep and find.",
+            r#"{"type":"object","properties":{"command":{"type":"string","description":"The command line."},"timeoutMs":{"type":"integer","minimum":1,"description":"Milliseconds after which it is ended, if sooner than the session's limit."},"description":{"type":"string","description":"What it is for, in a few words, for the person who is asked."}},"required":["command"],"additionalProperties":false}"#,
+        )
+    }
+
+    fn detail(&self, input: &RawValue) -> String {
+        input::one_line(&input::field(input, "command").unwrap_or_default())
+    }
+
+    fn run<'a>(&'a self, ctx: &'a dyn ToolCtx, input: &'a RawValue) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move { bash(ctx, input).await.unwrap_or_else(|outcome| outcome) })
+    }
+}
+
+async fn bash(ctx: &dyn ToolCtx, input: &RawValue) -> Result<Outcome, Outcome> {
+    let Input { command, timeout_ms, description } = input::parse("bash", EXPECTED, input)?;
+    if command.trim().is_empty() {
+        return Err(Outcome::error("The command is empty."));
+    }
+    if command.contains('\0') {
+        return Err(Outcome::error("The command has a NUL in it: no shell takes that."));
+    }
+    // The command stands first: what it is for is only what the model says of it.
+    let title = match description.filter(|d| !d.trim().is_empty()) {
+        Some(description) => format!("{} ({})", input::one_line(&command), input::one_line(&description)),
+        None => input::one_line(&command),
+    };
+    files::permit(ctx, Effect::Exec(command.clone()), title, command.clone()).await?;
+    run(ctx, &command, timeout_ms).await
+}
+
+/// Runs a command line that may run: for the tool, and for `!cmd` of a person, who is not asked.
+///
+/// # Errors
+/// The outcome of a command that could not be started.
+pub async fn run(ctx: &dyn ToolCtx, command: &str, timeout_ms: Option<u64>) -> Result<Outcome, Outcome> {
+    let limit = ctx.timeout_ms();
+    let limit = Duration::from_millis(timeout_ms.filter(|&ms| ms > 0).map_or(limit, |ms| ms.min(limit)));
+    let shell = shell(ctx.env());
+    let args = ["-c", command];
+    let start = Start { program: &shell, args: &args, cwd: ctx.cwd(), env: ctx.env(), stdin: Stdin::Null };
+    let (running, pipe) = process::start(&start).map_err(|e| {
+        let why = if ctx.cwd().is_dir() { "" } else { " The working directory is gone." };
+        Outcome::error(format!("The command could not be started: {e}.{why}"))
+    })?;
+    Ok(follow(ctx, running, pipe, limit).await)
+}
+
+/// bash where the session's PATH has it, else the system's sh.
+fn shell(env: &Env) -> PathBuf {
+    let found = env
+        .get("PATH")
+        .into_iter()
+        .flat_map(|path| path.split(':'))
+        .map(PathBuf::from)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join("bash"))
+        .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file());
+    found.unwrap_or_else(|| PathBuf::from("/bin/sh"))
+}
+
+/// Why a call is stopped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stop {
+    Interrupted,
+    TimedOut,
+}
+
+async fn follow(ctx: &dyn ToolCtx, mut running: Running, mut pipe: pipe::Receiver, limit: Duration) -> Outcome {
+    let mut output = Bounded::default();
+    let mut repair = Repair::default();
+    let mut buf = vec![0; CHUNK];
+    let mut open = true;
+    let mut status: Option<ExitStatus> = None;
+    let mut stop: Option<Stop> = None;
+    // Armed once: when the process has ended, or when it was told to.
+    let mut last: Option<Instant> = None;
+    let started = Instant::now();
+    while open || status.is_none() {
+        let until = last.unwrap_or(started + limit);
+        tokio::select! {
+            biased;
+            () = ctx.cancel().cancelled(), if stop.is_none() => {
+                stop = Some(Stop::Interrupted);
+                running.terminate();
+                last = Some(Instant::now() + FAREWELL);
+            }
+            () = tokio::time::sleep_until(until) => {
+                if last.is_some() {
+                    break;
+                }
+                stop = Some(Stop::TimedOut);
+                running.terminate();
+                last = Some(Instant::now() + FAREWELL);
+            }
+            ended = running.wait(), if status.is_none() => {
+                // A process that cannot be waited for is as good as ended.
+                status = Some(ended.unwrap_or_else(|_| ExitStatus::from_raw(0x7f00)));
+                last = last.or(Some(Instant::now() + GRACE));
+            }
+            read = pipe.read(&mut buf), if open => match read {
+                Ok(0) | Err(_) => open = false,
+                Ok(n) => {
+                    let text = repair.push(&buf[..n]);
+                    ctx.emit(&text).await;
+                    output.push(&text);
+                }
+            }
+        }
+    }
+    let rest = repair.finish();
+    if !rest.is_empty() {
+        ctx.emit(&rest).await;
+        output.push(&rest);
+    }
+    conclude(running, output.finish(), status, stop, open, limit)
+}
+
+/// Lets go of the group and words the result.
+fn conclude(
+    running: Running,
+    mut text: String,
+    status: Option<ExitStatus>,
+    stop: Option<Stop>,
+    open: bool,
+    limit: Duration,
+) -> Outcome {
+    let group = running.group();
+    if text.is_empty() {
+        text.push_str("(no output)");
+    }
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let end = match (stop, status) {
+        (Some(Stop::Interrupted), _) => "[interrupted; the process group was ended]".to_owned(),
+        (Some(Stop::TimedOut), _) => {
+            format!("[timed out after {} ms; the process group was ended]", limit.as_millis())
+        }
+        (None, Some(status)) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("[exit code {code}]"),
+            (None, Some(signal)) => format!("[ended by signal {signal}]"),
+            (None, None) => "[ended]".to_owned(),
+        },
+        (None, None) => "[ended, nobody knows how]".to_owned(),
+    };
+    text.push_str(&end);
+    if stop.is_some() {
+        running.end(PATIENCE);
+    } else {
+        if open {
+            text.push_str(&format!(
+                "\n[a background process still holds the output (process group {group}); what it writes from here \
+                 on is lost, and may end it]"
+            ));
+        }
+        running.release();
+    }
+    let ok = stop.is_none() && status.is_some_and(|s| s.success());
+    Outcome { ok, result: text, ..Outcome::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::process::testing::{becomes_gone, is_gone};
+    use crate::tools::testing::{TestCtx, raw};
+    use glrs_protocol::types::Decision;
+    use rustix::process::{Pid, Signal};
+    use serde_json::json;
+    use std::sync::atomic::Ordering;
+
+    async fn run(ctx: &TestCtx, command: &str) -> Outcome {
+        let call = crate::tools::testing::run(&Bash, ctx, json!({"command": command}));
+        tokio::time::timeout(Duration::from_secs(60), call).await.expect("the call does not return")
+    }
+
+    #[tokio::test]
+    async fn output_exit_code_and_order() {
+        let ctx = TestCtx::new();
+        let out = run(&ctx, "echo a; echo b >&2; pwd; exit 3").await;
+        assert_eq!(out.result, format!("a\nb\n{}\n[exit code 3]", ctx.cwd().display()));
+        assert!(!out.ok);
+        assert_eq!(ctx.effects(), [Effect::Exec("echo a; echo b >&2; pwd; exit 3".into())]);
+        assert!(ctx.emitted().starts_with("a\nb\n"));
+        let out = run(&ctx, "true").await;
+        assert_eq!((out.ok, out.result.as_str()), (true, "(no output)\n[exit code 0]"));
+        let out = run(&ctx, "kill -9 $$").await;
+        assert_eq!((out.ok, out.result.as_str()), (false, "(no output)\n[ended by signal 9]"));
+    }
+
+    #[tokio::test]
+    async fn stdin_is_closed_and_the_environment_is_the_sessions() {
+        let ctx = TestCtx::new();
+        let out = run(&ctx, "cat; read x || echo eof; echo \"${CARGO_MANIFEST_DIR-unset} $HOME\"").await;
+        assert_eq!(out.result, format!("eof\nunset {}\n[exit code 0]", ctx.cwd().display()));
+    }
+
+    #[tokio::test]
+    async fn odd_bytes_are_repaired_across_chunks() {
+        let ctx = TestCtx::new();
+        // A character in two writes: the first waits for a sign that what came before was shown.
+        let call = run(&ctx, r"printf 'a\303'; while [ ! -e go ]; do sleep 0.01; done; printf '\251\000\377b'");
+        let go = async {
+            ctx.shown(|text| text.contains('a')).await;
+            ctx.write("go", "");
+        };
+        let (out, ()) = tokio::join!(call, go);
+        assert_eq!(out.result, "aé\u{2400}\u{FFFD}b\n[exit code 0]");
+        assert_eq!(ctx.emitted(), "aé\u{2400}\u{FFFD}b");
+    }
+
+    #[tokio::test]
+    async fn a_line_of_five_megabytes_and_too_much_output() {
+        let ctx = TestCtx::new();
+        let out = run(&ctx, "head -c 5000000 /dev/zero | tr '\\0' x").await;
+        assert!(out.ok);
+        assert_eq!(out.result.len(), 5_000_000 + "\n[exit code 0]".len());
+        let out = run(&ctx, "echo first; head -c 40000000 /dev/zero | tr '\\0' x; echo last").await;
+        assert!(out.result.len() <= crate::tools::MAX_RESULT);
+        assert!(out.result.starts_with("first\n") && out.result.ends_with("last\n[exit code 0]"));
+        assert!(out.result.contains("bytes left out"));
+    }
+
+    #[tokio::test]
+    async fn a_grandchild_that_holds_the_pipe_is_reported_and_left() {
+        let ctx = TestCtx::new();
+        let out = run(&ctx, "sleep 300 & echo $!").await;
+        assert!(out.ok && out.result.contains("still holds the output"), "{}", out.result);
+        let pid: i32 = out.result.lines().next().unwrap().parse().unwrap();
+        assert!(!is_gone(pid));
+        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        let out = run(&ctx, "sleep 300 >/dev/null 2>&1 & echo $!").await;
+        assert!(out.result.ends_with("\n[exit code 0]"), "{}", out.result);
+        let pid = out.result.lines().next().unwrap().parse().unwrap();
+        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    }
+
+    /// Cancels once the grandchild has said its number, which it answers.
+    async fn cancelled(ctx: &TestCtx, command: &str) -> (Outcome, i32, Duration) {
+        let cancel = async {
+            let text = ctx.shown(|text| text.contains('\n')).await;
+            ctx.cancel.cancel();
+            (text.lines().next().unwrap().parse().unwrap(), Instant::now())
+        };
+        let (out, (pid, at)) = tokio::join!(run(ctx, command), cancel);
+        (out, pid, at.elapsed())
+    }
+
+    #[tokio::test]
+    async fn esc_ends_the_whole_group_and_keeps_what_came() {
+        let ctx = TestCtx::new();
+        let (out, pid, _) = cancelled(&ctx, "sh -c 'echo $$; sleep 300; true' & sleep 300; true").await;
+        assert!(!out.ok && out.result.contains("[interrupted"), "{}", out.result);
+        assert!(out.result.starts_with(&format!("{pid}\n")));
+        becomes_gone(pid).await;
+    }
+
+    #[tokio::test]
+    async fn esc_does_not_wait_for_what_ignores_it() {
+        let ctx = TestCtx::new();
+        let (out, pid, took) = cancelled(&ctx, "trap '' TERM; echo $$; while :; do sleep 300; done").await;
+        assert!(!out.ok);
+        assert!(took < PATIENCE, "{took:?}");
+        becomes_gone(pid).await;
+    }
+
+    #[tokio::test]
+    async fn time_runs_out() {
+        let ctx = TestCtx::new();
+        let input = json!({"command": "echo $$; exec sleep 300", "timeoutMs": 300});
+        let out = crate::tools::testing::run(&Bash, &ctx, input).await;
+        assert!(!out.ok && out.result.contains("[timed out after 300 ms"), "{}", out.result);
+        becomes_gone(out.result.lines().next().unwrap().parse().unwrap()).await;
+        // A call cannot take more time than its session gives it.
+        ctx.timeout_ms.store(50, Ordering::Relaxed);
+        let input = json!({"command": "exec sleep 300", "timeoutMs": 1_000_000});
+        let out = crate::tools::testing::run(&Bash, &ctx, input).await;
+        assert!(out.result.contains("after 50 ms"), "{}", out.result);
+    }
+
+    #[tokio::test]
+    async fn a_denied_or_broken_call_runs_nothing() {
+        let ctx = TestCtx::new();
+        for input in [
+            json!(null),
+            json!({"command": 1}),
+            json!({"command": " "}),
+            json!({"command": "touch f\u{0}"}),
+            json!({"command": "touch f", "timeoutMs": "soon"}),
+        ] {
+            let out = crate::tools::testing::run(&Bash, &ctx, input.clone()).await;
+            assert!(!out.ok && !out.result.is_empty(), "{input}");
+            Bash.detail(&raw(&input));
+        }
+        ctx.answer(Decision::Deny, None);
+        assert!(!run(&ctx, "touch f").await.ok);
+        assert!(!ctx.path("f").exists());
+        assert_eq!(Bash.detail(&raw(&json!({"command": "a\n  b"}))), "a b");
+    }
+
+    #[tokio::test]
+    async fn without_bash_there_is_sh_and_without_a_directory_nothing() {
+        assert_eq!(shell(&Env::default()), PathBuf::from("/bin/sh"));
+        let mut env = Env::default();
+        env.set("PATH", "relative:/nowhere");
+        assert_eq!(shell(&env), PathBuf::from("/bin/sh"));
+        let ctx = TestCtx::new();
+        std::fs::remove_dir_all(ctx.cwd()).unwrap();
+        let out = run(&ctx, "true").await;
+        assert!(!out.ok && out.result.contains("The working directory is gone"), "{}", out.result);
+    }
+
+    #[tokio::test]
+    async fn people_are_shown_the_command_first() {
+        let ctx = TestCtx::new();
+        let input = json!({"command": "echo a;\n echo b", "description": "harmless"});
+        assert!(crate::tools::testing::run(&Bash, &ctx, input).await.ok);
+        assert_eq!(ctx.asked(), ["echo a; echo b (harmless)"]);
+    }
+}
