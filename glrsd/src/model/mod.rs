@@ -4,6 +4,23 @@
 //! provider request and its stream into [`Chunk`]s and one [`Reply`]. Must not know sessions,
 //! entries on disk, or tools' insides.
 
+mod anthropic;
+mod body;
+pub mod catalogue;
+mod convert;
+mod discover;
+mod drive;
+mod errors;
+mod http;
+mod keys;
+mod openai;
+mod registry;
+mod rehearsal;
+mod remote;
+mod sse;
+
+pub use registry::Models;
+
 use crate::host::Env;
 use crate::tools::ToolSpec;
 use futures_util::future::BoxFuture;
@@ -156,9 +173,28 @@ pub trait Model: Send + Sync {
     ) -> BoxFuture<'a, Result<Reply, Failure>>;
 }
 
+/// Most attempts of one call, the first included.
+const ATTEMPTS_MAX: u32 = 4;
+/// Wait before the second attempt; it doubles from there.
+const BACKOFF: Duration = Duration::from_secs(1);
+
 /// How long to wait before attempt number `attempt` (2, 3, 4), or `None` when it is not to be
-/// retried. `jitter` is in 0..1.
+/// retried: the kind does not pass by itself, something was shown, or the provider asks for a longer
+/// wait than a turn should take in silence (its message says how long). `jitter` is in 0..1.
+///
+/// The caller asks only while the step has shown nothing and run no tool.
 pub fn retry_delay(attempt: u32, failure: &Failure, jitter: f64) -> Option<Duration> {
-    let _ = (attempt, failure, jitter);
-    None
+    use FailureKind::{Idle, Incomplete, Network, Rate, Server};
+    let passes = matches!(failure.kind, Rate | Server | Network | Incomplete | Idle);
+    if !passes || failure.partial.is_some() || !(2..=ATTEMPTS_MAX).contains(&attempt) {
+        return None;
+    }
+    let jitter = if jitter.is_finite() { jitter.clamp(0.0, 1.0) } else { 0.0 };
+    match failure.retry_after {
+        Some(wait) if wait > errors::RETRY_CAP => None,
+        // Never earlier than asked; a little later, so that many sessions do not come back at once.
+        Some(wait) => Some(wait + Duration::from_millis((jitter * 500.0) as u64)),
+        // Half is fixed, half is chance.
+        None => Some((BACKOFF * 2_u32.pow(attempt - 2)).mul_f64(0.5 + jitter / 2.0)),
+    }
 }

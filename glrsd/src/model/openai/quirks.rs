@@ -1,0 +1,124 @@
+//! What each provider does differently, in one table.
+//!
+//! Everything else is the same for all. A provider that is not listed gets [`DEFAULT`].
+
+use crate::model::convert::IdStyle;
+
+/// How reasoning effort is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// `reasoning_effort: "high"`.
+    Plain,
+    /// `reasoning: {"effort": "high"}`.
+    Object,
+    /// Not at all.
+    No,
+}
+
+/// One provider's ways.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quirks {
+    /// Field with the output limit.
+    pub max_field: &'static str,
+    /// Whether `stream_options` is understood.
+    pub stream_options: bool,
+    /// Which call ids it takes.
+    pub ids: IdStyle,
+    /// How reasoning effort is asked for.
+    pub effort: Effort,
+    /// Field in which its own reasoning has to go back inside a tool loop.
+    pub echo: Option<&'static str>,
+    /// Whether a user message may stand directly behind tool results.
+    pub user_after_tool: bool,
+    /// Whether calls carry a signature (`extra_content`) that has to come back.
+    pub signed_calls: bool,
+    /// Whether the conversation is named for the cache (`prompt_cache_key`).
+    pub cache_key: bool,
+    /// Whether files that are no images are taken.
+    pub files: bool,
+    /// Header with the key, if it is not `authorization: Bearer`.
+    pub key_header: Option<&'static str>,
+    /// Header that names the conversation for the cache.
+    pub cache_header: Option<&'static str>,
+}
+
+/// What an unlisted provider gets.
+pub(crate) const DEFAULT: Quirks = Quirks {
+    max_field: "max_tokens",
+    stream_options: true,
+    ids: IdStyle::Plain(40),
+    effort: Effort::Plain,
+    echo: None,
+    user_after_tool: true,
+    signed_calls: false,
+    cache_key: false,
+    files: false,
+    key_header: None,
+    cache_header: None,
+};
+
+const TABLE: [(&str, Quirks); 8] = [
+    ("openai", Quirks { max_field: "max_completion_tokens", cache_key: true, files: true, ..DEFAULT }),
+    ("azure", Quirks { max_field: "max_completion_tokens", key_header: Some("api-key"), ..DEFAULT }),
+    ("xai", Quirks { cache_header: Some("x-grok-conv-id"), ..DEFAULT }),
+    ("openrouter", Quirks { effort: Effort::Object, files: true, ..DEFAULT }),
+    // Refuses fields it does not know, ids of any other form, and a user behind a tool.
+    (
+        "mistral",
+        Quirks { stream_options: false, ids: IdStyle::Nine, effort: Effort::No, user_after_tool: false, ..DEFAULT },
+    ),
+    // Refuses a tool loop whose reasoning does not come back.
+    ("deepseek", Quirks { echo: Some("reasoning_content"), ..DEFAULT }),
+    ("google", Quirks { signed_calls: true, ..DEFAULT }),
+    // Its templates know no effort, and the field would be an error in older builds.
+    ("llamacpp", Quirks { effort: Effort::No, echo: Some("reasoning_content"), ..DEFAULT }),
+];
+
+/// The ways of a provider.
+pub(crate) fn of(provider: &str) -> Quirks {
+    TABLE.iter().find(|(id, _)| *id == provider).map_or(DEFAULT, |(_, q)| *q)
+}
+
+/// The effort that is sent. OpenAI's models from 5.2 on refuse tools in Chat Completions unless the
+/// effort is `none`, even when none is given.
+pub(crate) fn effort<'a>(provider: &str, model: &str, asked: Option<&'a str>, tools: bool) -> Option<&'a str> {
+    if tools && matches!(provider, "openai" | "azure") && newer_gpt(model) {
+        return Some("none");
+    }
+    asked
+}
+
+/// `gpt-5.2` and later; not `gpt-5`, `gpt-5.1`, `gpt-5-mini`, `gpt-4.1`.
+fn newer_gpt(model: &str) -> bool {
+    let Some(rest) = model.strip_prefix("gpt-") else { return false };
+    let version = rest.split('-').next().unwrap_or("");
+    let (major, minor) = version.split_once('.').unwrap_or((version, "0"));
+    match (major.parse::<u32>(), minor.parse::<u32>()) {
+        (Ok(major), Ok(minor)) => major > 5 || (major == 5 && minor >= 2),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_models_get_no_effort_beside_tools() {
+        for (model, is) in [
+            ("gpt-5", false),
+            ("gpt-5-mini", false),
+            ("gpt-5.1", false),
+            ("gpt-5.4", true),
+            ("gpt-5.6-sol", true),
+            ("gpt-6-luna", true),
+            ("gpt-4.1", false),
+            ("o3", false),
+        ] {
+            assert_eq!(newer_gpt(model), is, "{model}");
+        }
+        assert_eq!(effort("openai", "gpt-5.6", Some("high"), true), Some("none"));
+        assert_eq!(effort("openai", "gpt-5.6", Some("high"), false), Some("high"));
+        assert_eq!(effort("openrouter", "gpt-5.6", Some("high"), true), Some("high"));
+    }
+}

@@ -1,0 +1,246 @@
+//! Chat Completions requests.
+//!
+//! Owns: message order (results directly behind their calls), ids, reasoning that goes back. The same
+//! history gives the same bytes, whatever comes behind it. Must not know HTTP.
+
+use super::quirks::{self, Effort, Quirks};
+use crate::model::body::Body;
+use crate::model::convert::{self, Said, Turn};
+use crate::model::{Call, ToolSpec};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+enum Wire<'a> {
+    System {
+        content: &'a str,
+    },
+    User {
+        content: Content<'a>,
+    },
+    Assistant {
+        content: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning_content: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning: Option<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<WireCall<'a>>,
+    },
+    Tool {
+        tool_call_id: &'a str,
+        content: &'a str,
+    },
+}
+
+/// A string when it can be one: some servers know nothing else.
+enum Content<'a> {
+    Text(String),
+    Pieces(Vec<Piece<'a>>),
+}
+
+impl Serialize for Content<'_> {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(t) => s.serialize_str(t),
+            Self::Pieces(p) => p.serialize(s),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Piece<'a> {
+    Text { text: &'a str },
+    ImageUrl { image_url: Url },
+    File { file: File },
+}
+
+#[derive(Serialize)]
+struct Url {
+    url: String,
+}
+
+#[derive(Serialize)]
+struct File {
+    filename: &'static str,
+    file_data: String,
+}
+
+#[derive(Serialize)]
+struct WireCall<'a> {
+    id: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Function<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra_content: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    arguments: &'a str,
+}
+
+/// The body of one call.
+pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<String, Value>]) -> Vec<u8> {
+    let quirks = quirks::of(provider);
+    let turns = convert::turns(&call.messages, provider, quirks.ids, !call.tools.is_empty());
+    let mut messages = Vec::new();
+    if !call.system.trim().is_empty() {
+        messages.push(Wire::System { content: &call.system });
+    }
+    for turn in &turns {
+        wire(turn, &quirks, &mut messages);
+    }
+    let mut body = Body::default();
+    body.set("model", &model);
+    body.set("stream", &true);
+    if quirks.stream_options {
+        body.set("stream_options", &json!({"include_usage": true}));
+    }
+    body.set(quirks.max_field, &call.max_output.max(1));
+    if !call.tools.is_empty() {
+        body.set("tools", &tools(&call.tools));
+        if call.force_text {
+            body.set("tool_choice", &"none");
+        }
+    }
+    let effort = quirks::effort(provider, model, call.variant.as_deref(), !call.tools.is_empty());
+    match (quirks.effort, effort) {
+        (Effort::Plain, Some(e)) => body.set("reasoning_effort", &e),
+        (Effort::Object, Some(e)) => body.set("reasoning", &json!({"effort": e})),
+        _ => {}
+    }
+    if quirks.cache_key && !call.cache_key.is_empty() {
+        body.set("prompt_cache_key", &call.cache_key);
+    }
+    body.set("messages", &messages);
+    for o in options {
+        body.merge(o);
+    }
+    body.into_bytes()
+}
+
+fn tools(specs: &[ToolSpec]) -> Vec<Value> {
+    specs
+        .iter()
+        .map(|t| {
+            // Schemas are ours: nothing in them needs its bytes kept.
+            let schema: Value = serde_json::from_str(t.schema.get()).unwrap_or_else(|_| json!({"type": "object"}));
+            let function = json!({"name": t.name, "description": t.description, "parameters": schema});
+            json!({"type": "function", "function": function})
+        })
+        .collect()
+}
+
+fn wire<'a>(turn: &'a Turn<'a>, quirks: &Quirks, out: &mut Vec<Wire<'a>>) {
+    match turn {
+        Turn::User { results, parts } => {
+            out.extend(results.iter().map(|r| Wire::Tool { tool_call_id: &r.id, content: r.text() }));
+            if parts.is_empty() {
+                return;
+            }
+            if !results.is_empty() && !quirks.user_after_tool {
+                out.push(assistant_text("(noted)".into()));
+            }
+            out.push(Wire::User { content: content(parts, quirks) });
+        }
+        Turn::Assistant(parts) => out.push(assistant(parts, quirks)),
+    }
+}
+
+fn assistant_text<'a>(text: String) -> Wire<'a> {
+    Wire::Assistant { content: Some(text), reasoning_content: None, reasoning: None, tool_calls: Vec::new() }
+}
+
+fn assistant<'a>(parts: &'a [Said<'a>], quirks: &Quirks) -> Wire<'a> {
+    let mut text: Option<String> = None;
+    let mut thought: Option<String> = None;
+    let mut tool_calls: Vec<WireCall<'a>> = Vec::new();
+    for part in parts {
+        match part {
+            Said::Text(t) => append(&mut text, t, "\n\n"),
+            Said::Reasoning(t, _) if quirks.echo.is_some() => append(&mut thought, t, ""),
+            Said::Call { id, name, input, opts } => tool_calls.push(WireCall {
+                id,
+                kind: "function",
+                function: Function { name, arguments: input.get() },
+                extra_content: quirks.signed_calls.then(|| signature(*opts, tool_calls.is_empty())).flatten(),
+            }),
+            _ => {}
+        }
+    }
+    // Reasoning belongs to a tool loop; without calls it is not wanted back.
+    let thought = thought.filter(|_| !tool_calls.is_empty());
+    if text.is_none() && tool_calls.is_empty() {
+        text = Some("(no answer)".into());
+    }
+    let (reasoning_content, reasoning) = match quirks.echo {
+        Some("reasoning") => (None, thought),
+        _ => (thought, None),
+    };
+    Wire::Assistant { content: text, reasoning_content, reasoning, tool_calls }
+}
+
+fn append(to: &mut Option<String>, text: &str, between: &str) {
+    match to {
+        Some(t) => {
+            t.push_str(between);
+            t.push_str(text);
+        }
+        None => *to = Some(text.to_owned()),
+    }
+}
+
+/// What Gemini signed, or, for the first call of a message that another model made, the word with
+/// which it takes an unsigned one.
+fn signature(own: Option<&RawValue>, first: bool) -> Option<Box<RawValue>> {
+    #[derive(serde::Deserialize)]
+    struct Own {
+        extra_content: Box<RawValue>,
+    }
+    match own.and_then(|o| serde_json::from_str::<Own>(o.get()).ok()) {
+        Some(own) => Some(own.extra_content),
+        None if first => {
+            RawValue::from_string(r#"{"google":{"thought_signature":"skip_thought_signature_validator"}}"#.to_owned())
+                .ok()
+        }
+        None => None,
+    }
+}
+
+fn content<'a>(parts: &'a [Said<'a>], quirks: &Quirks) -> Content<'a> {
+    let only_text = parts.iter().all(|p| matches!(p, Said::Text(_)));
+    if only_text {
+        let texts: Vec<&str> =
+            parts.iter().filter_map(|p| if let Said::Text(t) = p { Some(&**t) } else { None }).collect();
+        return Content::Text(texts.join("\n\n"));
+    }
+    Content::Pieces(
+        parts
+            .iter()
+            .filter_map(|p| match p {
+                Said::Text(text) => Some(Piece::Text { text }),
+                Said::File { media_type, data } => {
+                    let url = if data.contains("://") || data.starts_with("data:") {
+                        (*data).to_owned()
+                    } else {
+                        format!("data:{media_type};base64,{data}")
+                    };
+                    Some(match *media_type {
+                        m if m.starts_with("image/") => Piece::ImageUrl { image_url: Url { url } },
+                        "application/pdf" if quirks.files => {
+                            Piece::File { file: File { filename: "document.pdf", file_data: url } }
+                        }
+                        _ => Piece::Text { text: "(a file of a kind this model is not given)" },
+                    })
+                }
+                _ => None,
+            })
+            .collect(),
+    )
+}

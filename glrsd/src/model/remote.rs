@@ -1,0 +1,116 @@
+//! A model behind HTTP, in whichever dialect.
+//!
+//! Owns: putting key, headers, body and decoder of one call together. Must not know streams' insides.
+
+use super::catalogue::{self, Dialect, Price};
+use super::drive::{self, Decoder, Request};
+use super::errors::{Origin, failure};
+use super::keys::Keys;
+use super::{Call, Failure, FailureKind, Model, Reply, Sink, anthropic, openai};
+use futures_util::future::BoxFuture;
+use glrs_protocol::types::ModelRow;
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// A model behind HTTP.
+pub(crate) struct Remote {
+    pub row: ModelRow,
+    pub provider: String,
+    pub model: String,
+    pub dialect: Dialect,
+    pub url: Url,
+    pub keys: Arc<Keys>,
+    pub headers: BTreeMap<String, String>,
+    pub options: [Map<String, Value>; 2],
+    pub price: Option<Price>,
+}
+
+impl Remote {
+    async fn run(&self, call: &Call, sink: &mut dyn Sink, cancel: &CancellationToken) -> Result<Reply, Failure> {
+        let key = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(drive::cancelled()),
+            key = self.keys.get(&call.env) => key?,
+        };
+        let origin =
+            Origin { provider: self.provider.clone(), model: self.model.clone(), key_advice: self.keys.advice() };
+        let request =
+            Request { url: self.url.clone(), headers: self.headers(call, key.as_deref())?, body: self.body(call), key };
+        let taken: HashSet<String> = call.messages.iter().flat_map(|m| m.call_ids()).map(str::to_owned).collect();
+        let mut decoder: Box<dyn Decoder> = match self.dialect {
+            Dialect::Anthropic => Box::new(anthropic::stream::Stream::new(origin.clone(), self.price, taken)),
+            Dialect::OpenAi => Box::new(openai::stream::Stream::new(origin.clone(), self.price, taken)),
+        };
+        let done = drive::drive(&origin, request, &mut *decoder, call, sink, cancel).await;
+        if done.as_ref().is_err_and(|f| f.kind == FailureKind::Auth) {
+            self.keys.forget().await;
+        }
+        done
+    }
+
+    fn body(&self, call: &Call) -> Vec<u8> {
+        let call = Call { variant: catalogue::variant(&self.row, call), ..call.clone() };
+        let options = [&self.options[0], &self.options[1]];
+        match self.dialect {
+            Dialect::Anthropic => anthropic::request::build(&self.provider, &self.model, &call, &options),
+            Dialect::OpenAi => openai::request::build(&self.provider, &self.model, &call, &options),
+        }
+    }
+
+    fn headers(&self, call: &Call, key: Option<&str>) -> Result<HeaderMap, Failure> {
+        let mut map = HeaderMap::new();
+        map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let quirks = openai::quirks::of(&self.provider);
+        let key_header = match self.dialect {
+            Dialect::Anthropic => {
+                map.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+                Some("x-api-key")
+            }
+            Dialect::OpenAi => quirks.key_header,
+        };
+        if let Some(key) = key {
+            let (name, value) = match key_header {
+                Some(name) => (HeaderName::from_static(name), HeaderValue::from_str(key)),
+                None => (AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {key}"))),
+            };
+            let mut value = value.map_err(|_| {
+                let advice = self.keys.advice();
+                failure(FailureKind::Auth, format!("the key of {} has characters no key has; {advice}", self.provider))
+            })?;
+            // Kept out of Debug output and HTTP/2 tables.
+            value.set_sensitive(true);
+            map.insert(name, value);
+        }
+        if let (Some(name), Ok(value)) = (quirks.cache_header, HeaderValue::from_str(&call.cache_key)) {
+            map.insert(HeaderName::from_static(name), value);
+        }
+        for (name, value) in &self.headers {
+            let bad = || {
+                failure(FailureKind::Request, format!("providers.{}.headers: {name} is no HTTP header", self.provider))
+            };
+            let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
+            value.set_sensitive(true);
+            map.insert(HeaderName::try_from(name.as_str()).map_err(|_| bad())?, value);
+        }
+        Ok(map)
+    }
+}
+
+impl Model for Remote {
+    fn row(&self) -> &ModelRow {
+        &self.row
+    }
+
+    fn call<'a>(
+        &'a self,
+        call: &'a Call,
+        sink: &'a mut dyn Sink,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<Reply, Failure>> {
+        Box::pin(self.run(call, sink, cancel))
+    }
+}
