@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod env;
+pub mod figures;
 pub mod paths;
 pub mod process;
 pub mod random;

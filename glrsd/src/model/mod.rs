@@ -17,9 +17,11 @@ mod openai;
 mod registry;
 mod rehearsal;
 mod remote;
+mod sets;
 mod sse;
 
 pub use registry::Models;
+pub use sets::ModelSets;
 
 use crate::host::Env;
 use crate::tools::ToolSpec;

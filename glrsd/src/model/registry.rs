@@ -156,6 +156,16 @@ impl Models {
         rows
     }
 
+    /// What is known of a model by its name, whether or not it can be used now.
+    pub fn describe(&self, model: &str) -> ModelRow {
+        let (provider, id) = model.split_once('/').unwrap_or(("", model));
+        if model == rehearsal::MODEL {
+            return rehearsal::row();
+        }
+        let config = self.providers.get(provider).and_then(|e| e.config.models.get(id));
+        catalogue::describe(provider, id, config).0
+    }
+
     fn by_rank(&self) -> impl Iterator<Item = (&String, &Entry)> {
         let mut all: Vec<_> = self.providers.iter().collect();
         all.sort_by_key(|(_, e)| e.rank);

@@ -1,0 +1,281 @@
+//! The context fold: which messages the model is sent, from the entries of a log.
+//!
+//! Owns the rules of session-file.md "Folds · context". `cleared` empties, `compacted` restarts
+//! with the brief and what was kept, `rewound{to}` goes back to the state after entry `to`,
+//! recursively. Must not know providers: legality in general is [`super::legal`]'s business.
+
+use glrs_protocol::entry::{self, Entry};
+use glrs_protocol::message::{Message, Role};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// What introduces a brief when it is replayed.
+pub const BRIEF_OPEN: &str = "<earlier-conversation>";
+/// What ends it.
+pub const BRIEF_CLOSE: &str = "</earlier-conversation>";
+/// What follows it.
+pub const BRIEF_AFTER: &str =
+    "The conversation above was compacted into this brief. Continue from it; what follows happened after it.";
+
+/// A message with where it came from.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Number of the `turn` entry that holds it; 0 for a brief; the `user` entry's number for a
+    /// message that no turn took up.
+    pub n: u64,
+    /// Its index in that entry, from 0.
+    pub index: u64,
+    /// The message.
+    pub message: Arc<Message>,
+}
+
+/// The fold's state after some entry.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    stored: Vec<Stored>,
+    /// User entries that no turn entry has taken up yet.
+    pending: Vec<(u64, String)>,
+    has_brief: bool,
+}
+
+/// The message that replays a brief.
+pub fn brief_message(summary: &str) -> Message {
+    Message::text(Role::User, format!("{BRIEF_OPEN}\n{summary}\n{BRIEF_CLOSE}\n\n{BRIEF_AFTER}"))
+}
+
+/// The live parts of a log: entries not behind a `rewound`, as ranges of numbers in ascending
+/// order. `rewinds` are the `(n, to)` of all `glrs:rewound` entries in ascending order of `n`,
+/// `last` the number of the last entry.
+pub fn live_ranges(rewinds: &[(u64, u64)], last: u64) -> Vec<std::ops::RangeInclusive<u64>> {
+    let mut out = Vec::new();
+    let mut end = last;
+    let mut i = rewinds.len();
+    while end > 0 {
+        // The nearest rewind at or before `end`; later ones are themselves behind a rewind.
+        while i > 0 && rewinds[i - 1].0 > end {
+            i -= 1;
+        }
+        match i.checked_sub(1).map(|k| rewinds[k]) {
+            // A rewind that does not point back (damaged) changes nothing.
+            Some((n, to)) if to < n => {
+                if n < end {
+                    out.push(n + 1..=end);
+                }
+                end = to;
+                i -= 1;
+            }
+            Some(_) => i -= 1,
+            None => {
+                out.push(1..=end);
+                break;
+            }
+        }
+    }
+    out.reverse();
+    out
+}
+
+#[derive(Deserialize)]
+struct Rewound {
+    #[serde(default)]
+    to: u64,
+}
+
+/// The target of a `glrs:rewound` entry, or `None` for any other.
+pub fn rewound_to(raw: &str) -> Option<u64> {
+    // Parsing every custom entry would cost; the kind has to be in the text.
+    if !raw.contains("glrs:rewound") {
+        return None;
+    }
+    match Entry::parse(raw) {
+        Ok(Entry::Custom(c)) if c.custom == "glrs:rewound" => {
+            serde_json::from_str::<Rewound>(c.data.get()).ok().map(|r| r.to)
+        }
+        _ => None,
+    }
+}
+
+impl Context {
+    /// Applies one live entry. Entries of kinds that carry no messages cost next to nothing.
+    pub fn apply(&mut self, n: u64, raw: &str) {
+        match entry::kind_of(raw).as_ref() {
+            "turn" => self.turn(n, raw),
+            "user" => {
+                if let Ok(Entry::User(u)) = Entry::parse(raw) {
+                    self.pending.push((n, u.text));
+                }
+            }
+            "cleared" => *self = Self::default(),
+            "compacted" => {
+                if let Ok(Entry::Compacted(c)) = Entry::parse(raw) {
+                    self.compacted(&c.summary, c.kept_from, c.dropped);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn turn(&mut self, n: u64, raw: &str) {
+        let Ok(Entry::Turn(t)) = Entry::parse(raw) else { return };
+        let messages: Vec<Option<Message>> = t.messages.iter().map(|m| Message::parse(m.get()).ok()).collect();
+        let users = messages.iter().flatten().filter(|m| m.role == Role::User).count();
+        // More user entries than this turn took up: the first ones were cut off from their turn
+        // (a fork inside it, a file that ends there). They are not lost.
+        let orphans = self.pending.len().saturating_sub(users);
+        for (n, text) in self.pending.drain(..).take(orphans) {
+            self.stored.push(Stored { n, index: 0, message: Arc::new(Message::text(Role::User, text)) });
+        }
+        self.stored.extend(
+            messages
+                .into_iter()
+                .enumerate()
+                .filter_map(|(i, m)| m.map(|m| Stored { n, index: i as u64, message: Arc::new(m) })),
+        );
+    }
+
+    fn compacted(&mut self, summary: &str, kept_from: Option<(u64, u64)>, dropped: u64) {
+        let cut = match kept_from {
+            Some(at) => self.stored.partition_point(|s| (s.n, s.index) < at),
+            None => self.old_cut(dropped),
+        };
+        let kept = self.stored.split_off(cut.min(self.stored.len()));
+        self.stored.clear();
+        self.has_brief = !summary.trim().is_empty();
+        if self.has_brief {
+            self.stored.push(Stored { n: 0, index: 0, message: Arc::new(brief_message(summary)) });
+        }
+        self.stored.extend(kept);
+    }
+
+    /// Files of the predecessor count dropped messages (the brief before counts 1). The count may
+    /// point between a call and its result: the cut moves on to the next boundary.
+    fn old_cut(&self, dropped: u64) -> usize {
+        let mut cut = usize::try_from(dropped).unwrap_or(usize::MAX).min(self.stored.len());
+        while cut < self.stored.len() && self.stored[cut].message.role == Role::Tool {
+            cut += 1;
+        }
+        cut
+    }
+
+    /// The stored messages, oldest first.
+    pub fn stored(&self) -> &[Stored] {
+        &self.stored
+    }
+
+    /// Whether it starts with a brief.
+    pub fn has_brief(&self) -> bool {
+        self.has_brief
+    }
+
+    /// Messages that no turn took up, taken out: whoever starts a turn sends them first.
+    pub fn take_pending(&mut self) -> Vec<String> {
+        self.pending.drain(..).map(|(_, text)| text).collect()
+    }
+
+    /// Messages that no turn took up.
+    pub fn pending(&self) -> impl Iterator<Item = &str> {
+        self.pending.iter().map(|(_, text)| text.as_str())
+    }
+
+    /// All messages, those not taken up last: what a reader of the file would replay.
+    pub fn messages(&self) -> Vec<Arc<Message>> {
+        let mut out: Vec<Arc<Message>> = self.stored.iter().map(|s| s.message.clone()).collect();
+        out.extend(self.pending.iter().map(|(_, t)| Arc::new(Message::text(Role::User, t.clone()))));
+        out
+    }
+
+    /// Roughly how many tokens it fills (bytes / 4), for when no provider has reported.
+    pub fn estimate(&self) -> u64 {
+        (self.stored.iter().map(|s| s.message.weight()).sum::<usize>() / 4) as u64
+    }
+}
+
+/// Folds a whole log given as `(n, raw)` in order, rewinds included.
+pub fn fold<'a>(entries: impl Iterator<Item = (u64, &'a str)> + Clone) -> Context {
+    let rewinds: Vec<(u64, u64)> = entries.clone().filter_map(|(n, raw)| rewound_to(raw).map(|to| (n, to))).collect();
+    let last = entries.clone().map(|(n, _)| n).max().unwrap_or(0);
+    let ranges = live_ranges(&rewinds, last);
+    let mut ctx = Context::default();
+    for (n, raw) in entries {
+        if ranges.iter().any(|r| r.contains(&n)) {
+            ctx.apply(n, raw);
+        }
+    }
+    ctx
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn texts(c: &Context) -> Vec<String> {
+        c.messages().iter().map(|m| m.joined_text()).collect()
+    }
+
+    fn turn(texts: &[(&str, &str)]) -> String {
+        let ms: Vec<String> = texts.iter().map(|(r, t)| format!(r#"{{"role":"{r}","content":"{t}"}}"#)).collect();
+        format!(r#"{{"type":"turn","messages":[{}],"status":"done","at":""}}"#, ms.join(","))
+    }
+
+    fn fold_all(entries: &[String]) -> Context {
+        fold(entries.iter().enumerate().map(|(i, e)| (i as u64 + 1, e.as_str())))
+    }
+
+    #[test]
+    fn a_cut_user_message_is_not_lost_and_not_doubled() {
+        let user = |t: &str| format!(r#"{{"type":"user","text":"{t}","at":""}}"#);
+        let log = vec![user("a"), turn(&[("user", "a"), ("assistant", "1")]), user("b")];
+        assert_eq!(texts(&fold_all(&log)), ["a", "1", "b"]);
+        let mut log2 = log.clone();
+        log2.extend([user("c"), turn(&[("user", "c"), ("assistant", "3")])]);
+        assert_eq!(texts(&fold_all(&log2)), ["a", "1", "b", "c", "3"]);
+        let mut log3 = log;
+        log3.extend([user("c"), turn(&[("user", "b"), ("user", "c"), ("assistant", "3")])]);
+        assert_eq!(texts(&fold_all(&log3)), ["a", "1", "b", "c", "3"]);
+    }
+
+    #[test]
+    fn compaction_keeps_its_tail_and_an_empty_brief_is_not_sent() {
+        let log = vec![
+            turn(&[("user", "a"), ("assistant", "1")]),
+            turn(&[("user", "b"), ("assistant", "2")]),
+            r#"{"type":"compacted","summary":"S","dropped":2,"keptFrom":[2,0],"at":""}"#.to_owned(),
+            turn(&[("user", "c"), ("assistant", "3")]),
+        ];
+        let c = fold_all(&log);
+        assert_eq!(texts(&c)[1..], ["b", "2", "c", "3"]);
+        assert!(texts(&c)[0].starts_with("<earlier-conversation>\nS\n</earlier-conversation>\n\n"));
+        let old = vec![log[0].clone(), r#"{"type":"compacted","summary":" ","dropped":10}"#.to_owned(), log[3].clone()];
+        assert_eq!(texts(&fold_all(&old)), ["c", "3"]);
+    }
+
+    /// What `rewound` means, computed the slow way: the state after entry `to`, recursively.
+    fn slow(log: &[Option<u64>], n: u64) -> Vec<u64> {
+        if n == 0 {
+            return Vec::new();
+        }
+        match log[n as usize - 1] {
+            Some(to) if to < n => slow(log, to),
+            Some(_) => slow(log, n - 1),
+            None => {
+                let mut v = slow(log, n - 1);
+                v.push(n);
+                v
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn rewinds_nest(log in prop::collection::vec(prop_oneof![3 => Just(None), 1 => (0u64..40).prop_map(Some)], 0..40)) {
+            let rewinds: Vec<(u64, u64)> =
+                log.iter().enumerate().filter_map(|(i, e)| e.map(|to| (i as u64 + 1, to))).collect();
+            let ranges = live_ranges(&rewinds, log.len() as u64);
+            let live: Vec<u64> = (1..=log.len() as u64)
+                .filter(|n| log[*n as usize - 1].is_none() && ranges.iter().any(|r| r.contains(n)))
+                .collect();
+            prop_assert_eq!(live, slow(&log, log.len() as u64));
+        }
+    }
+}

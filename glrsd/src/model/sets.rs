@@ -1,0 +1,70 @@
+//! Models by configuration: each directory may have its own providers.
+//!
+//! Owns remembering the [`Models`] of a loaded configuration, so that what was discovered and which
+//! keys were fetched is not forgotten from call to call.
+
+use super::{Failure, Model, Models, rehearsal};
+use crate::config::Loaded;
+use crate::host::Env;
+use glrs_protocol::types::ModelRow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Most configurations that are remembered; the oldest is forgotten first.
+const MAX: usize = 32;
+
+/// The models of every configuration in use.
+#[derive(Default)]
+pub struct ModelSets {
+    known: Mutex<Vec<(Arc<Loaded>, Arc<Models>)>>,
+}
+
+impl ModelSets {
+    fn of(&self, config: &Arc<Loaded>) -> Arc<Models> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two directories with the same providers share what was found out about them.
+        let found = known.iter().find(|(c, _)| {
+            Arc::ptr_eq(c, config)
+                || (c.config.providers == config.config.providers && c.config.model == config.config.model)
+        });
+        if let Some((_, models)) = found {
+            return models.clone();
+        }
+        let models = Arc::new(Models::new(&config.config));
+        if known.len() == MAX {
+            known.remove(0);
+        }
+        known.push((config.clone(), models.clone()));
+        models
+    }
+
+    /// The model of that name.
+    ///
+    /// # Errors
+    /// See [`Models::resolve`].
+    pub fn resolve(&self, config: &Arc<Loaded>, model: &str, env: &Env) -> Result<Arc<dyn Model>, Failure> {
+        self.of(config).resolve(model, env)
+    }
+
+    /// The model a new session gets. Local servers are looked for only when nothing else is there.
+    pub async fn default_model(&self, config: &Arc<Loaded>, env: &Env) -> String {
+        let models = self.of(config);
+        let first = models.default_model(env);
+        if first != rehearsal::MODEL || config.config.model.is_some() || env.get("GLRS_MODEL").is_some() {
+            return first;
+        }
+        models.discover().await;
+        models.default_model(env)
+    }
+
+    /// All known models, those that can be used now first.
+    pub async fn list(&self, config: &Arc<Loaded>, env: &Env) -> Vec<ModelRow> {
+        let models = self.of(config);
+        models.discover().await;
+        models.list(env)
+    }
+
+    /// What is known of a model, whether or not it can be used now.
+    pub fn describe(&self, config: &Arc<Loaded>, model: &str) -> ModelRow {
+        self.of(config).describe(model)
+    }
+}

@@ -1,0 +1,263 @@
+//! One connection: what it is owed, and the tasks that read and write it.
+//!
+//! Owns: the outbox (replies, then frames of attached sessions), per-connection order of calls,
+//! and the end of a connection. Calls are started in the order they came; each session's mailbox
+//! keeps that order. Must not know what methods do: it hands lines to a [`Service`].
+
+use super::lines::{Line, Lines};
+use crate::session::feed::{Cursor, Drain, Wake};
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, poll_immediate};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use glrs_protocol::event::{Closed, Event, EventFrame, Lagged};
+use glrs_protocol::frame::MAX_IN_FLIGHT;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+
+/// Most bytes of frames in one write.
+const WRITE: usize = 64 * 1024;
+/// A client that takes nothing for so long is dropped.
+const STALL: Duration = Duration::from_secs(30);
+
+/// What a roster's reader that fell behind is told: watch again.
+const ROSTER_LAGGED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"roster/event\",\"params\":{\"lagged\":true}}\n";
+
+/// What a connection reads from.
+pub struct Attachment {
+    /// The session, or `None` for the roster.
+    pub session: Option<String>,
+    /// Its epoch.
+    pub epoch: String,
+    /// Where the client is.
+    pub cursor: Cursor,
+}
+
+#[derive(Default)]
+struct Outbox {
+    replies: VecDeque<Bytes>,
+    attached: Vec<Attachment>,
+    closing: bool,
+}
+
+/// Figures of all connections.
+#[derive(Default)]
+pub struct Counters {
+    /// Bytes written.
+    pub bytes_out: AtomicU64,
+    /// Bytes read.
+    pub bytes_in: AtomicU64,
+    /// How often a client was told `lagged`.
+    pub lagged: AtomicU64,
+}
+
+/// A connection's outbox. Pushing never waits: replies are bounded by the calls in flight, frames
+/// stay in their feeds' rings.
+pub struct Conn {
+    /// Client id.
+    pub id: u64,
+    /// Wakes the writer.
+    pub wake: Arc<Wake>,
+    outbox: Mutex<Outbox>,
+}
+
+impl Conn {
+    /// A connection with nothing to write.
+    pub fn new(id: u64) -> Arc<Self> {
+        Arc::new(Self { id, wake: Arc::default(), outbox: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a reply (a whole line).
+    pub fn reply(&self, line: Bytes) {
+        self.lock().replies.push_back(line);
+        self.wake.wake();
+    }
+
+    /// Queues a reply and starts reading a feed behind it: the reply goes out first.
+    pub fn reply_and_attach(&self, line: Bytes, attachment: Attachment) {
+        let mut out = self.lock();
+        out.attached.retain(|a| a.session != attachment.session);
+        out.replies.push_back(line);
+        out.attached.push(attachment);
+        drop(out);
+        self.wake.wake();
+    }
+
+    /// Stops reading a session's feed. Answers whether it was being read.
+    pub fn detach(&self, session: &str) -> bool {
+        let mut out = self.lock();
+        let before = out.attached.len();
+        out.attached.retain(|a| a.session.as_deref() != Some(session));
+        out.attached.len() != before
+    }
+
+    /// The sessions it reads.
+    pub fn attached(&self) -> Vec<String> {
+        self.lock().attached.iter().filter_map(|a| a.session.clone()).collect()
+    }
+
+    /// Lets go of everything it reads: the rings of feeds that nobody else reads are freed.
+    pub fn forget(&self) {
+        let attached = std::mem::take(&mut self.lock().attached);
+        drop(attached);
+    }
+
+    /// Ends the connection once what is queued is written.
+    pub fn close(&self) {
+        self.lock().closing = true;
+        self.wake.wake();
+    }
+
+    /// Collects what to write next. The second value is true when nothing will follow.
+    fn collect(&self, out: &mut Vec<Bytes>, counters: &Counters) -> bool {
+        let mut o = self.lock();
+        let mut taken = 0;
+        while let Some(r) = o.replies.pop_front() {
+            taken += r.len();
+            out.push(r);
+        }
+        let mut i = 0;
+        while i < o.attached.len() && taken < WRITE {
+            let a = &mut o.attached[i];
+            let last = match a.cursor.drain(out, &mut taken, WRITE) {
+                Drain::Open => None,
+                Drain::Lagged(at) => {
+                    counters.lagged.fetch_add(1, Ordering::Relaxed);
+                    Some(Event::Lagged(Lagged { at }))
+                }
+                Drain::Closed(why) => Some(Event::Closed(Closed { why })),
+            };
+            match last {
+                None => i += 1,
+                Some(event) => {
+                    match &a.session {
+                        Some(s) => out.extend(EventFrame::encode(s, &a.epoch, None, &event).ok().map(Bytes::from)),
+                        None => out.push(Bytes::from_static(ROSTER_LAGGED)),
+                    }
+                    o.attached.remove(i);
+                }
+            }
+        }
+        // Whoever was served last comes first next time, so that one busy session starves no other.
+        if o.attached.len() > 1 {
+            o.attached.rotate_left(1);
+        }
+        o.closing && out.is_empty()
+    }
+
+    /// Writes until the connection ends.
+    pub async fn write<W: AsyncWrite + Unpin>(&self, mut stream: W, counters: &Counters) {
+        let mut batch: Vec<Bytes> = Vec::new();
+        let mut scratch: Vec<u8> = Vec::new();
+        loop {
+            batch.clear();
+            if self.collect(&mut batch, counters) {
+                break;
+            }
+            if batch.is_empty() {
+                // An idle client keeps no buffers.
+                if scratch.capacity() > 4096 {
+                    (batch, scratch) = (Vec::new(), Vec::new());
+                }
+                self.wake.wait().await;
+                continue;
+            }
+            if write_all(&mut stream, &batch, &mut scratch, counters).await.is_err() {
+                break;
+            }
+        }
+        let _ = stream.shutdown().await;
+    }
+}
+
+/// Writes all of it in one call where the peer keeps up; gives up on a stalled one. Small frames
+/// are copied together: a copy costs far less than a system call.
+async fn write_all<W: AsyncWrite + Unpin>(
+    stream: &mut W,
+    batch: &[Bytes],
+    scratch: &mut Vec<u8>,
+    counters: &Counters,
+) -> std::io::Result<()> {
+    scratch.clear();
+    for b in batch {
+        if b.len() >= WRITE {
+            // Large ones go as they are, in their turn.
+            write_one(stream, scratch, counters).await?;
+            scratch.clear();
+            write_one(stream, b, counters).await?;
+        } else {
+            scratch.extend_from_slice(b);
+        }
+    }
+    write_one(stream, scratch, counters).await
+}
+
+async fn write_one<W: AsyncWrite + Unpin>(
+    stream: &mut W,
+    mut bytes: &[u8],
+    counters: &Counters,
+) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        let n = tokio::time::timeout(STALL, stream.write(bytes))
+            .await
+            .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
+        if n == 0 {
+            return Err(std::io::ErrorKind::WriteZero.into());
+        }
+        counters.bytes_out.fetch_add(n as u64, Ordering::Relaxed);
+        bytes = &bytes[n..];
+    }
+    Ok(())
+}
+
+/// What answers a connection's lines.
+pub trait Service: Send + Sync {
+    /// Answers one line. Its first poll puts the call in its session's mailbox, so calls keep the
+    /// order in which they came. What it resolves to is written; `None` when it was queued already
+    /// or nothing is owed.
+    fn line(&self, line: Line) -> BoxFuture<'static, Option<Bytes>>;
+}
+
+/// Reads a connection until its peer closes it: at most [`MAX_IN_FLIGHT`] unanswered calls; beyond
+/// that nothing more is read until one is answered.
+pub async fn read<R: AsyncRead + Unpin>(stream: R, conn: &Conn, service: &dyn Service, counters: &Counters) {
+    let mut lines = Lines::new(stream);
+    let mut calls: FuturesUnordered<BoxFuture<'static, Option<Bytes>>> = FuturesUnordered::new();
+    let mut seen = 0;
+    loop {
+        tokio::select! {
+            line = lines.next(), if calls.len() < MAX_IN_FLIGHT => {
+                counters.bytes_in.fetch_add(lines.bytes - seen, Ordering::Relaxed);
+                seen = lines.bytes;
+                match line {
+                    Ok(Line::End) | Err(_) => break,
+                    Ok(line) => {
+                        let mut call = service.line(line);
+                        match poll_immediate(&mut call).await {
+                            Some(Some(reply)) => conn.reply(reply),
+                            Some(None) => {}
+                            None => calls.push(call),
+                        }
+                    }
+                }
+            }
+            Some(reply) = calls.next(), if !calls.is_empty() => {
+                if let Some(reply) = reply {
+                    conn.reply(reply);
+                }
+            }
+        }
+    }
+    // A peer that only closed its sending half is still owed its answers.
+    while let Some(reply) = calls.next().await {
+        if let Some(reply) = reply {
+            conn.reply(reply);
+        }
+    }
+}

@@ -1,0 +1,566 @@
+//! The actor: one task per loaded session, one loop, one thing at a time.
+//!
+//! Owns the loop, the timers and the writing of entries. What each command means is in the
+//! sibling modules. A panic inside is contained here: the session is then `broken`, the rest of
+//! the daemon serves on.
+
+use super::feed::Feed;
+use super::queue::Queue;
+use super::requests::Open;
+use super::running::Running;
+use super::toolctx::Seen;
+use super::{Cmd, Handle, MAILBOX, Shared};
+use crate::config;
+use crate::fold::{Context, Summary};
+use crate::host::{Env, clock, random};
+use crate::model::Model;
+use crate::store::{DiskError, Live, Log};
+use crate::turn;
+use futures_util::FutureExt;
+use glrs_protocol::entry::Entry;
+use glrs_protocol::event::Event;
+use glrs_protocol::types::{Disk, Mode, SessionInfo, StateName};
+use glrs_protocol::{ErrorKind, RpcError, SessionId};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// How long an idle session nobody looks at stays in memory.
+pub const LINGER: Duration = Duration::from_secs(60);
+/// How often what streams goes to the live journal.
+const FLUSH: Duration = Duration::from_millis(250);
+/// How long between attempts while the disk fails.
+const DISK_RETRY: Duration = Duration::from_secs(1);
+
+/// Where a session comes from.
+pub enum Origin {
+    /// It lies in the store.
+    Stored,
+    /// A client just made it.
+    New(Box<NewSession>),
+}
+
+/// A session that a client makes.
+pub struct NewSession {
+    /// Working directory.
+    pub cwd: PathBuf,
+    /// Model and variant; the default where absent.
+    pub model: Option<String>,
+    /// Reasoning effort.
+    pub variant: Option<String>,
+    /// Permission mode.
+    pub mode: Option<Mode>,
+    /// Environment of its maker.
+    pub env: Env,
+}
+
+/// An attached client.
+pub(super) struct Attached {
+    pub by: String,
+    pub read_only: bool,
+}
+
+/// Why the loop ended.
+pub(super) enum Exit {
+    /// It went quietly; what is in its mailbox goes to its successor.
+    Unloaded,
+    /// It cannot be used: everyone is told this.
+    Failed(RpcError),
+}
+
+/// A session's state. Only its own task touches it.
+pub(super) struct Actor {
+    pub shared: Arc<Shared>,
+    pub id: SessionId,
+    pub epoch: String,
+    pub feed: Arc<Feed>,
+    pub cell: Arc<Mutex<Option<SessionInfo>>>,
+    pub log: Log,
+    pub live: Live,
+    /// Whether the live journal has lines.
+    pub live_used: bool,
+    pub summary: Summary,
+    /// The context, folded when it is first needed.
+    pub ctx: Option<Context>,
+    /// The model and mode of a session that has no file yet, or the effective ones.
+    pub model: String,
+    pub variant: Option<String>,
+    pub mode: Mode,
+    pub window: u64,
+    pub cwd: PathBuf,
+    pub queue: Queue,
+    pub held: bool,
+    /// Messages in the log whose turn waits for the disk.
+    pub start_later: Option<(u64, Vec<super::queue::Waiting>)>,
+    pub requests: Vec<Open>,
+    pub answered: super::requests::Answered,
+    pub running: Option<Running>,
+    pub events: Option<mpsc::Receiver<turn::Event>>,
+    pub next_piece: u64,
+    pub clients: BTreeMap<u64, Attached>,
+    pub env: Arc<Env>,
+    pub seen: Seen,
+    pub disk: Disk,
+    pub disk_retry: Option<Instant>,
+    pub config: Arc<config::Loaded>,
+    /// Hash of the instructions the context has; they are sent again when they changed.
+    pub told: Option<String>,
+    pub quiet_since: Instant,
+    pub flush_at: Option<Instant>,
+    pub stopping: Option<String>,
+    pub deleted: bool,
+    /// A turn has settled: the next one may start.
+    pub go_on: bool,
+    /// Another program wrote the file: the session is read anew.
+    pub foreign: bool,
+    /// State as last published.
+    pub shown: Option<glrs_protocol::types::State>,
+    /// Whether what opening left out was said.
+    pub salvage_told: bool,
+}
+
+/// Starts a session's task. `gone` is called when it has ended, with what is left in its mailbox.
+pub fn spawn(
+    shared: Arc<Shared>,
+    id: SessionId,
+    origin: Origin,
+    gone: Box<dyn FnOnce(&SessionId, Vec<Cmd>) + Send>,
+) -> Handle {
+    let (tx, mut rx) = mpsc::channel(MAILBOX);
+    let feed = Arc::new(Feed::default());
+    let info = Arc::new(Mutex::new(None));
+    let handle = Handle { id: id.clone(), tx, feed: feed.clone(), info: info.clone() };
+    tokio::spawn(async move {
+        let body = async {
+            match Actor::open(shared.clone(), id.clone(), origin, feed.clone(), info.clone()).await {
+                Ok(mut actor) => actor.serve(&mut rx).await,
+                Err(e) => Exit::Failed(e),
+            }
+        };
+        let exit = AssertUnwindSafe(body).catch_unwind().await.unwrap_or_else(|_| {
+            tracing::error!(session = %id, "the session failed inside and is out of use until the daemon restarts");
+            Exit::Failed(RpcError::new(
+                ErrorKind::Broken { why: "internal fault".into() },
+                format!(
+                    "session {id} failed inside; what was acknowledged is on disk. `glrs daemon restart` loads it anew"
+                ),
+            ))
+        });
+        if let Exit::Failed(error) = exit {
+            refuse(&mut rx, &error, &info, &feed, &shared).await;
+        }
+        rx.close();
+        let mut rest = Vec::new();
+        while let Ok(cmd) = rx.try_recv() {
+            rest.push(cmd);
+        }
+        feed.close("the session was unloaded; attach again");
+        gone(&id, rest);
+    });
+    handle
+}
+
+/// Answers everyone with `error`. A session that is merely absent goes when its mailbox is empty;
+/// a broken one stays, so that its state can be seen.
+async fn refuse(
+    rx: &mut mpsc::Receiver<Cmd>,
+    error: &RpcError,
+    info: &Mutex<Option<SessionInfo>>,
+    feed: &Feed,
+    shared: &Shared,
+) {
+    let internal = matches!(&error.data, Some(ErrorKind::Broken { why }) if why == "internal fault");
+    if internal {
+        feed.close(&error.message);
+        let mut cell = info.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(i) = cell.as_mut() {
+            i.state = StateName::Broken;
+            i.why = Some(error.message.clone());
+            (shared.on_change)(i);
+        }
+    }
+    loop {
+        let cmd = if internal { rx.recv().await } else { rx.try_recv().ok() };
+        match cmd {
+            Some(Cmd::Stop { .. }) | None => return,
+            Some(cmd) => cmd.fail(error.clone()),
+        }
+    }
+}
+
+impl Cmd {
+    /// Answers with an error.
+    pub fn fail(self, e: RpcError) {
+        match self {
+            Self::Attach { reply, .. } => reply(Err(e)),
+            Self::Resume { reply, .. } | Self::Info { reply } | Self::Set { reply, .. } => reply(Err(e)),
+            Self::Read { reply } => reply(Err(e)),
+            Self::Send { reply, .. } => reply(Err(e)),
+            Self::Interrupt { reply, .. } => reply(Err(e)),
+            Self::Release { reply, .. } => reply(Err(e)),
+            Self::QueueEdit { reply, .. } => reply(Err(e)),
+            Self::QueueRemove { reply, .. } => reply(Err(e)),
+            Self::QueueMove { reply, .. } => reply(Err(e)),
+            Self::Answer { reply, .. } | Self::Clear { reply, .. } | Self::Delete { reply, .. } => reply(Err(e)),
+            Self::Fork { reply, .. } => reply(Err(e)),
+            Self::Rewind { reply, .. } => reply(Err(e)),
+            Self::Append { reply, .. } => reply(Err(e)),
+            Self::Detach { .. } | Self::Stop { .. } => {}
+        }
+    }
+
+    /// Who asks for a change, so that read-only attachments can be refused.
+    fn changer(&self) -> Option<&super::Who> {
+        match self {
+            Self::Send { who, .. }
+            | Self::Interrupt { who, .. }
+            | Self::Release { who, .. }
+            | Self::QueueEdit { who, .. }
+            | Self::QueueRemove { who, .. }
+            | Self::QueueMove { who, .. }
+            | Self::Answer { who, .. }
+            | Self::Set { who, .. }
+            | Self::Clear { who, .. }
+            | Self::Rewind { who, .. }
+            | Self::Append { who, .. } => Some(who),
+            _ => None,
+        }
+    }
+}
+
+async fn next_event(events: &mut Option<mpsc::Receiver<turn::Event>>) -> Option<turn::Event> {
+    match events {
+        Some(rx) => rx.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Actor {
+    async fn serve(&mut self, rx: &mut mpsc::Receiver<Cmd>) -> Exit {
+        self.touch();
+        self.run_on().await;
+        loop {
+            // A turn may fail before it begins; then the next one is started at once.
+            while std::mem::take(&mut self.go_on) {
+                self.run_on().await;
+            }
+            if self.deleted || self.foreign || (self.stopping.is_some() && self.running.is_none()) {
+                return self.leave().await;
+            }
+            let timer = self.next_timer();
+            tokio::select! {
+                cmd = rx.recv() => match cmd {
+                    Some(cmd) => self.command(cmd).await,
+                    None => return self.leave().await,
+                },
+                event = next_event(&mut self.events) => match event {
+                    Some(event) => self.turn_event(event).await,
+                    None => self.turn_vanished().await,
+                },
+                () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
+                    if self.on_timer().await {
+                        return self.leave().await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn leave(&mut self) -> Exit {
+        if let Some(why) = &self.stopping {
+            self.feed.close(why);
+        }
+        if !self.deleted {
+            // What is not synced yet is synced on the way out; a failure was shown already.
+            let _ = self.log.sync().await;
+            if self.live_used && self.is_settled() {
+                let _ = self.live.unlink();
+            }
+        }
+        Exit::Unloaded
+    }
+
+    async fn command(&mut self, cmd: Cmd) {
+        if let Some(who) = cmd.changer()
+            && self.clients.get(&who.client).is_some_and(|c| c.read_only)
+        {
+            return cmd.fail(RpcError::new(
+                ErrorKind::Forbidden,
+                "you attached read-only: attach again without --read-only to change the session",
+            ));
+        }
+        match cmd {
+            Cmd::Attach { who, p, wake, reply } => self.attach(who, *p, wake, reply),
+            Cmd::Detach { who } => self.detach(&who),
+            Cmd::Resume { env, reply } => {
+                if let Some(env) = env {
+                    self.env = Arc::new(env);
+                }
+                reply(Ok(self.info()));
+            }
+            Cmd::Info { reply } => reply(Ok(self.info())),
+            Cmd::Read { reply } => reply(Ok(self.log.reader())),
+            Cmd::Send { who, p, reply } => self.send(who, p, reply).await,
+            Cmd::Interrupt { who, reply } => self.interrupt(&who, reply).await,
+            Cmd::Release { reply, .. } => self.release(reply).await,
+            Cmd::QueueEdit { p, reply, .. } => self.queue_edit(p, reply).await,
+            Cmd::QueueRemove { who, p, reply } => self.queue_remove(&who, p, reply).await,
+            Cmd::QueueMove { p, reply, .. } => self.queue_move(p, reply).await,
+            Cmd::Answer { who, p, reply } => self.answer(&who, p, reply).await,
+            Cmd::Set { who, p, reply } => self.set(&who, p, reply).await,
+            Cmd::Fork { who, p, new_id, reply } => self.fork(&who, p, new_id, reply).await,
+            Cmd::Clear { p, reply, .. } => self.clear(p, reply).await,
+            Cmd::Rewind { who, p, reply } => self.rewind(&who, p, reply).await,
+            Cmd::Append { p, reply, .. } => self.append_custom(p, reply).await,
+            Cmd::Delete { force, reply } => self.delete(force, reply),
+            Cmd::Stop { drain, why } => self.stop(drain, why).await,
+        }
+        self.touch();
+    }
+
+    /// The daemon stops: with `drain` the running step may end first.
+    async fn stop(&mut self, drain: bool, why: String) {
+        self.stopping = Some(why.clone());
+        if !drain && self.running.is_some() {
+            self.cancel_turn(true, Some(why)).await;
+        }
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        let stopping = self.running.as_ref().and_then(|r| r.stopping.as_ref()).map(|s| s.deadline);
+        let linger = self.is_quiet().then(|| self.quiet_since + LINGER);
+        [stopping, self.flush_at, self.disk_retry, linger].into_iter().flatten().min()
+    }
+
+    /// Returns true when it is time to unload.
+    async fn on_timer(&mut self) -> bool {
+        let now = Instant::now();
+        if self.running.as_ref().and_then(|r| r.stopping.as_ref()).is_some_and(|s| s.deadline <= now) {
+            self.stop_by_force().await;
+        }
+        if self.flush_at.is_some_and(|t| t <= now) {
+            self.flush_parts();
+        }
+        if self.disk_retry.is_some_and(|t| t <= now) {
+            self.retry_disk().await;
+        }
+        self.is_quiet() && self.quiet_since + LINGER <= now
+    }
+
+    /// Whether nothing of it needs to be in memory.
+    fn is_quiet(&self) -> bool {
+        self.clients.is_empty() && self.is_settled() && self.disk.ok
+    }
+
+    /// Whether nothing runs or waits.
+    pub fn is_settled(&self) -> bool {
+        self.running.is_none()
+            && self.queue.rows.is_empty()
+            && self.requests.is_empty()
+            && !self.held
+            && self.start_later.is_none()
+    }
+
+    /// Notes that something happened: the linger starts anew.
+    pub fn touch(&mut self) {
+        self.quiet_since = Instant::now();
+    }
+
+    /// Plans writing what streams to the live journal.
+    pub fn flush_soon(&mut self) {
+        self.flush_at.get_or_insert_with(|| Instant::now() + FLUSH);
+    }
+
+    fn flush_parts(&mut self) {
+        self.flush_at = None;
+        let mut records = Vec::new();
+        if let Some(r) = &mut self.running {
+            for p in &mut r.pieces {
+                if p.flushed < p.text.len() {
+                    records.push(super::live::Record::Part {
+                        of: p.of.clone(),
+                        piece: p.kind,
+                        call: p.call.clone(),
+                        text: p.text[p.flushed..].to_owned(),
+                    });
+                    p.flushed = p.text.len();
+                }
+            }
+        }
+        for r in &records {
+            self.note(r);
+        }
+    }
+
+    /// Appends a record to the live journal, not synced. A failure shows as the disk's state.
+    pub fn note(&mut self, record: &super::live::Record) {
+        match serde_json::value::to_raw_value(record) {
+            Ok(line) => {
+                self.live_used = true;
+                if let Err(e) = self.live.append(&line) {
+                    self.disk_failed(&e);
+                }
+            }
+            Err(e) => tracing::error!(session = %self.id, error = %e, "a live record did not serialise"),
+        }
+    }
+
+    /// Syncs the live journal.
+    pub async fn sync_live(&mut self) -> Result<(), RpcError> {
+        match self.live.sync().await {
+            Ok(()) => Ok(()),
+            Err(e) => {
+                self.disk_failed(&e);
+                Err(self.disk_error())
+            }
+        }
+    }
+
+    /// Empties the live journal once everything has settled.
+    pub fn trim_live(&mut self) {
+        if self.live_used && self.is_settled() {
+            match self.live.truncate() {
+                Ok(()) => self.live_used = false,
+                Err(e) => self.disk_failed(&e),
+            }
+        }
+    }
+
+    /// Writes entries to the log (not synced) and takes them into the folds. Answers what to
+    /// publish, once whoever caused it has been answered.
+    pub fn record(&mut self, entries: &[Entry]) -> Vec<(u64, Box<RawValue>)> {
+        let mut raws = Vec::with_capacity(entries.len());
+        for e in entries {
+            match e.to_raw() {
+                Ok(raw) => raws.push(raw),
+                Err(error) => {
+                    tracing::error!(session = %self.id, kind = e.kind(), %error, "an entry did not serialise")
+                }
+            }
+        }
+        self.record_raw(raws)
+    }
+
+    /// The same for entries that are raw already.
+    fn record_raw(&mut self, raws: Vec<Box<RawValue>>) -> Vec<(u64, Box<RawValue>)> {
+        if raws.is_empty() || self.foreign {
+            return Vec::new();
+        }
+        let mut next = self.log.len() + 1;
+        let mut out = Vec::with_capacity(raws.len());
+        for raw in &raws {
+            self.summary.apply(next, raw.get());
+            match &mut self.ctx {
+                Some(_) if crate::fold::context::rewound_to(raw.get()).is_some() => self.ctx = None,
+                Some(ctx) => ctx.apply(next, raw.get()),
+                None => {}
+            }
+            next += 1;
+        }
+        let tokens = self.context_tokens();
+        let first = match self.log.append(&raws, tokens) {
+            Ok(first) => first,
+            Err(f) => {
+                // What we hold no longer fits the file: it is read anew, under a new epoch.
+                tracing::warn!(session = %self.id, "{f}");
+                self.foreign = true;
+                self.feed.close(&f.to_string());
+                return Vec::new();
+            }
+        };
+        if let Some(e) = self.log.disk().cloned() {
+            self.disk_failed(&e);
+        }
+        for (i, raw) in raws.into_iter().enumerate() {
+            out.push((first + i as u64, raw));
+        }
+        out
+    }
+
+    /// The session's moment: `at` of what is recorded now.
+    pub fn now(&self) -> String {
+        clock::now()
+    }
+
+    /// Makes what was recorded durable.
+    pub async fn sync(&mut self) -> Result<(), RpcError> {
+        match self.log.sync().await {
+            Ok(()) => {
+                self.disk_recovered();
+                Ok(())
+            }
+            Err(e) => {
+                self.disk_failed(&e);
+                Err(self.disk_error())
+            }
+        }
+    }
+
+    /// Shows that the disk fails, and plans to try again.
+    pub fn disk_failed(&mut self, e: &DiskError) {
+        self.disk_retry.get_or_insert_with(|| Instant::now() + DISK_RETRY);
+        let disk = Disk { ok: false, path: Some(e.path.display().to_string()), why: Some(e.why.clone()) };
+        if self.disk != disk {
+            tracing::warn!(session = %self.id, why = e.why, "the disk does not take the session's entries; memory keeps them");
+            self.disk = disk.clone();
+            self.publish(&Event::Disk(glrs_protocol::event::DiskEvent { disk }));
+        }
+    }
+
+    fn disk_recovered(&mut self) {
+        if !self.disk.ok {
+            self.disk = Disk { ok: true, path: None, why: None };
+            self.disk_retry = None;
+            let disk = self.disk.clone();
+            self.publish(&Event::Disk(glrs_protocol::event::DiskEvent { disk }));
+        }
+    }
+
+    async fn retry_disk(&mut self) {
+        self.disk_retry = None;
+        if self.sync().await.is_err() || self.running.is_some() {
+            return;
+        }
+        match self.start_later.take() {
+            Some((user, rows)) => self.start_turn(user, rows).await,
+            None => self.run_on().await,
+        }
+    }
+
+    /// The error that a refused call gets while the disk fails.
+    pub fn disk_error(&self) -> RpcError {
+        let path = self.disk.path.clone().unwrap_or_default();
+        let why = self.disk.why.clone().unwrap_or_default();
+        RpcError::new(
+            ErrorKind::Disk { path: path.clone(), why: why.clone() },
+            format!("{path}: {why}. Nothing is lost that was acknowledged; make room or fix it and send again"),
+        )
+    }
+
+    /// Publishes entries that were recorded.
+    pub fn publish_entries(&mut self, entries: Vec<(u64, Box<RawValue>)>) {
+        for (n, entry) in entries {
+            self.publish_entry(n, entry, None);
+        }
+    }
+
+    /// Publishes an entry that completes a piece.
+    pub fn publish_entry(&mut self, n: u64, entry: Box<RawValue>, of: Option<String>) {
+        self.publish(&Event::Entry(glrs_protocol::event::EntryEvent { n, entry, of }));
+    }
+
+    /// A new word: request ids and the like.
+    pub fn word(&self) -> String {
+        random::word()
+    }
+
+    /// The model of the session, or why it cannot be used now.
+    pub fn resolve_model(&self) -> Result<Arc<dyn Model>, crate::model::Failure> {
+        self.shared.models.resolve(&self.config, &self.model, &self.env)
+    }
+}

@@ -1,0 +1,402 @@
+//! How a session comes into memory: from its log, its journal, or anew.
+//!
+//! Owns recovery (session-file.md "live"): after a crash queued messages are held, an open turn
+//! either goes on asking or is closed as interrupted, and nothing acknowledged is lost or doubled.
+//! Opening writes nothing unless there is something to recover.
+
+use super::actor::{Actor, NewSession, Origin};
+use super::feed::Feed;
+use super::live::{LiveState, Record};
+use super::queue::Queue;
+use super::requests::Open;
+use super::running::CallState;
+use super::turning::turn_entry;
+use super::{Shared, feed};
+use crate::fold::{Context, Summary, context};
+use crate::host::{Env, clock, random};
+use crate::store::{LoadError, Log};
+use crate::turn::ToolCall;
+use glrs_protocol::entry::{self, Entry, TurnStatus};
+use glrs_protocol::message::{Message, Output, Part, Role};
+use glrs_protocol::types::{Disk, PieceKind, SessionInfo};
+use glrs_protocol::{ErrorKind, RpcError, SessionId};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use tokio::time::Instant;
+
+/// The typed error of a session that does not load.
+pub fn load_error(id: &SessionId, e: LoadError) -> RpcError {
+    let words = e.to_string();
+    match e {
+        LoadError::NotFound => RpcError::no_session(id.as_str()),
+        LoadError::Broken { why } => RpcError::new(ErrorKind::Broken { why }, words),
+        LoadError::NewerSchema { schema } => RpcError::new(ErrorKind::NewerSchema { schema }, words),
+        LoadError::Disk { path, why } => {
+            RpcError::new(ErrorKind::Disk { path: path.display().to_string(), why }, words)
+        }
+    }
+}
+
+/// What one pass over a log gives.
+struct Loaded {
+    log: Log,
+    summary: Summary,
+    live: LiveState,
+    /// Tool entries behind the last `turn` entry, by call id: results of a step that was cut off.
+    results: HashMap<String, Output>,
+    /// Keys of all user entries and tombstones behind the position where each row was accepted.
+    keys: HashMap<String, u64>,
+}
+
+fn read(shared: &Shared, id: &SessionId) -> Result<Loaded, LoadError> {
+    let log = shared.store.load(id)?;
+    let lines = shared.store.live(id).read_all()?;
+    let live = LiveState::replay(lines.iter().map(|l| &**l));
+    let mut summary = Summary::default();
+    let mut results = HashMap::new();
+    let mut keys = HashMap::new();
+    let recover = !live.is_empty();
+    log.scan(&mut |n, raw| {
+        summary.apply(n, raw);
+        if !recover {
+            return;
+        }
+        match entry::kind_of(raw).as_ref() {
+            "turn" => results.clear(),
+            "tool" => {
+                if let Ok(Entry::Tool(t)) = Entry::parse(raw)
+                    && let Some(call) = t.call_id
+                {
+                    let text = t.result.unwrap_or_default();
+                    results.insert(call, if t.ok { Output::Text(text) } else { Output::Error(text) });
+                }
+            }
+            "user" | "custom" => {
+                let key = match Entry::parse(raw) {
+                    Ok(Entry::User(u)) => u.key,
+                    Ok(Entry::Custom(c)) => c.key,
+                    _ => None,
+                };
+                if let Some(k) = key {
+                    keys.insert(k, n);
+                }
+            }
+            _ => {}
+        }
+    })?;
+    Ok(Loaded { log, summary, live, results, keys })
+}
+
+impl Actor {
+    /// Brings a session into memory.
+    pub(super) async fn open(
+        shared: Arc<Shared>,
+        id: SessionId,
+        origin: Origin,
+        feed: Arc<feed::Feed>,
+        cell: Arc<Mutex<Option<SessionInfo>>>,
+    ) -> Result<Self, RpcError> {
+        match origin {
+            Origin::New(new) => Self::make(shared, id, *new, feed, cell).await,
+            Origin::Stored => {
+                let (s, i) = (shared.clone(), id.clone());
+                let loaded = tokio::task::spawn_blocking(move || read(&s, &i))
+                    .await
+                    .map_err(|e| RpcError::internal(e.to_string()))?
+                    .map_err(|e| load_error(&id, e))?;
+                let mut actor = Self::with(shared, id, loaded.log, loaded.summary, Env::default(), feed, cell).await;
+                actor.recover(loaded.live, &loaded.results, &loaded.keys).await;
+                Ok(actor)
+            }
+        }
+    }
+
+    async fn make(
+        shared: Arc<Shared>,
+        id: SessionId,
+        new: NewSession,
+        feed: Arc<Feed>,
+        cell: Arc<Mutex<Option<SessionInfo>>>,
+    ) -> Result<Self, RpcError> {
+        let log = shared.store.create(&id, &new.cwd.display().to_string(), &clock::now());
+        let mut actor = Self::with(shared, id, log, Summary::default(), new.env, feed, cell).await;
+        if let Some(m) = new.mode {
+            actor.mode = m;
+        }
+        if new.variant.is_some() {
+            actor.variant = new.variant;
+        }
+        if let Some(m) = new.model {
+            actor.model = m;
+            actor.learn_window();
+        }
+        Ok(actor)
+    }
+
+    async fn with(
+        shared: Arc<Shared>,
+        id: SessionId,
+        log: Log,
+        summary: Summary,
+        env: Env,
+        feed: Arc<Feed>,
+        cell: Arc<Mutex<Option<SessionInfo>>>,
+    ) -> Self {
+        let cwd = PathBuf::from(summary.cwd.clone().unwrap_or_else(|| log.header().cwd.clone()));
+        let live = shared.store.live(&id);
+        let config = shared.config.load(&shared.paths.config, &cwd, &env, false);
+        let mut actor = Self {
+            epoch: random::word(),
+            live,
+            live_used: false,
+            ctx: None,
+            model: String::new(),
+            variant: config.config.variant.clone(),
+            mode: summary.mode.unwrap_or(config.config.mode),
+            window: crate::model::catalogue::UNKNOWN_CONTEXT,
+            cwd,
+            queue: Queue::default(),
+            held: false,
+            start_later: None,
+            requests: Vec::new(),
+            answered: super::requests::Answered::default(),
+            running: None,
+            events: None,
+            next_piece: 0,
+            clients: BTreeMap::new(),
+            env: Arc::new(env),
+            seen: Arc::default(),
+            disk: Disk { ok: true, path: None, why: None },
+            disk_retry: None,
+            config,
+            told: None,
+            quiet_since: Instant::now(),
+            flush_at: None,
+            stopping: None,
+            deleted: false,
+            go_on: false,
+            foreign: false,
+            shown: None,
+            salvage_told: false,
+            shared,
+            id,
+            feed,
+            cell,
+            log,
+            summary,
+        };
+        match actor.summary.model.clone() {
+            Some(m) => {
+                actor.model = m.model;
+                actor.variant = m.variant;
+            }
+            None => actor.model = actor.shared.models.default_model(&actor.config, &actor.env).await,
+        }
+        actor.learn_window();
+        actor
+    }
+
+    /// Asks the catalogue for the model's window.
+    pub(super) fn learn_window(&mut self) {
+        self.window = self.shared.models.describe(&self.config, &self.model).context;
+    }
+
+    /// Reads the configuration again if its files changed.
+    pub(super) fn refresh_config(&mut self) {
+        self.config = self.shared.config.load(&self.shared.paths.config, &self.cwd, &self.env, false);
+        self.window = self.shared.models.describe(&self.config, &self.model).context;
+    }
+
+    /// Folds the context if it is not in memory. The error is for people.
+    pub(super) async fn fold_context(&mut self) -> Result<(), String> {
+        if self.ctx.is_some() {
+            return Ok(());
+        }
+        let reader = self.log.reader();
+        let ranges = context::live_ranges(&self.summary.rewinds, self.log.len());
+        let folded = tokio::task::spawn_blocking(move || {
+            let mut ctx = Context::default();
+            reader.scan(&mut |n, raw| {
+                if ranges.iter().any(|r| r.contains(&n)) {
+                    ctx.apply(n, raw);
+                }
+            })?;
+            Ok::<_, crate::store::DiskError>(ctx)
+        })
+        .await
+        .map_err(|e| e.to_string())?;
+        self.ctx = Some(folded.map_err(|e| e.to_string())?);
+        Ok(())
+    }
+
+    /// What opening had to leave out, said once, at the first append.
+    pub(super) fn salvage_notices(&mut self, at: &str) -> Vec<Entry> {
+        if std::mem::replace(&mut self.salvage_told, true) {
+            return Vec::new();
+        }
+        self.log.salvage().iter().map(|t| Entry::notice(format!("({t})"), at)).collect()
+    }
+
+    async fn recover(&mut self, live: LiveState, results: &HashMap<String, Output>, keys: &HashMap<String, u64>) {
+        self.live_used = !live.is_empty();
+        if live.is_empty() {
+            return;
+        }
+        let rows = live.rows.iter().filter(|w| keys.get(&w.key).is_none_or(|n| *n <= w.pos)).cloned().collect();
+        self.queue = Queue::reload(rows, live.used);
+        let open = live.turn.filter(|_| self.summary.turn_open());
+        let resumed = match open {
+            Some(user) => self.resume_or_close(user, &live, results).await,
+            None => false,
+        };
+        if !resumed {
+            for r in &live.requests {
+                self.note(&Record::Resolved { id: r.request.clone() });
+            }
+            if live.turn.is_some() {
+                self.note(&Record::Turn { user: 0 });
+            }
+            self.requeue_steers();
+        }
+        let hold = !self.queue.rows.is_empty();
+        if live.held != hold || hold {
+            self.held = hold;
+            self.note(&Record::Held { on: hold });
+        }
+        // If this fails the disk's state shows it; the journal still has what it had.
+        let _ = self.sync_live().await;
+        self.trim_live();
+    }
+
+    /// Takes a turn up again whose unfinished calls only wait for an answer, or closes it.
+    async fn resume_or_close(&mut self, user: u64, live: &LiveState, results: &HashMap<String, Output>) -> bool {
+        let mut users = Vec::new();
+        let mut assistant = None;
+        for raw in &live.msgs {
+            match Message::parse(raw) {
+                Ok(m) if m.role == Role::Assistant => assistant = Some(m),
+                Ok(m) => users.push(Arc::new(m)),
+                Err(_) => {}
+            }
+        }
+        if self.fold_context().await.is_err() {
+            return false;
+        }
+        let calls: Vec<CallState> =
+            assistant.iter().flat_map(|m| &m.parts).filter_map(|p| call_state(p, results)).collect();
+        let unfinished: Vec<&CallState> = calls.iter().filter(|c| c.output.is_none()).collect();
+        let waits = !unfinished.is_empty()
+            && unfinished.iter().all(|c| !live.ran.contains(&c.call.id))
+            && live.requests.iter().any(|r| unfinished.iter().any(|c| c.call.id == r.call_id));
+        if waits {
+            if let Some(ctx) = &mut self.ctx {
+                // Their messages are in the journal's step and are sent with it.
+                ctx.take_pending();
+            }
+            self.requests =
+                live.requests.iter().map(|r| Open { request: r.clone(), waiter: None, answered: None }).collect();
+            let step = live.step.max(1);
+            let msgs = live.msgs.clone();
+            self.begin(user, users, calls);
+            self.note(&Record::Step { step, msgs });
+            let model = self.resolve_model().ok();
+            if let Some(r) = &mut self.running {
+                r.assistant = assistant;
+                r.step = step;
+                r.model = model;
+                r.phase = glrs_protocol::types::Phase::Asking;
+            }
+            return true;
+        }
+        self.close_open_turn(live, users, assistant, calls).await;
+        false
+    }
+
+    /// Closes a turn that the daemon's end cut off, with what is known of it.
+    async fn close_open_turn(
+        &mut self,
+        live: &LiveState,
+        users: Vec<Arc<Message>>,
+        assistant: Option<Message>,
+        calls: Vec<CallState>,
+    ) {
+        const LOST: &str = "The daemon stopped while this call ran. It may have had an effect; it is not run again.";
+        let at = self.now();
+        let mut entries = Vec::new();
+        let mut messages: Vec<Message> = users.iter().map(|m| (**m).clone()).collect();
+        if messages.is_empty() {
+            let pending = self.ctx.as_mut().map(Context::take_pending).unwrap_or_default();
+            messages.extend(pending.into_iter().map(|t| Message::text(Role::User, t)));
+        }
+        for part in live.parts.values() {
+            match part.piece {
+                PieceKind::Assistant if !part.text.trim().is_empty() => {
+                    entries.push(Entry::Assistant(entry::Assistant {
+                        text: part.text.clone(),
+                        partial: true,
+                        at: at.clone(),
+                    }));
+                    messages.push(Message { role: Role::Assistant, parts: vec![Part::Text(part.text.clone())] });
+                }
+                PieceKind::Reasoning if !part.text.trim().is_empty() => {
+                    entries.push(Entry::Reasoning(entry::Reasoning {
+                        text: part.text.clone(),
+                        elapsed_ms: 0,
+                        variant: self.variant.clone(),
+                        at: at.clone(),
+                    }));
+                }
+                _ => {}
+            }
+        }
+        for c in calls.iter().filter(|c| c.output.is_none()) {
+            let shown = live.parts.values().find(|p| p.call.as_deref() == Some(&c.call.id)).map(|p| p.text.clone());
+            let result = shown.map_or_else(|| LOST.to_owned(), |t| format!("{t}\n[{LOST}]"));
+            let result = crate::tools::clip::clip_plain(&result, crate::turn::RESULT_CHARS);
+            entries.push(Entry::Tool(entry::Tool {
+                name: c.call.name.clone(),
+                detail: String::new(),
+                elapsed_ms: 0,
+                ok: false,
+                input: Some(c.call.input.clone()),
+                result: Some(result),
+                call_id: Some(c.call.id.clone()),
+                blob: None,
+                diff: None,
+                by: None,
+                at: at.clone(),
+            }));
+        }
+        if let Some(a) = assistant {
+            messages.push(a);
+            let parts: Vec<Part> = calls
+                .into_iter()
+                .map(|c| Part::ToolResult {
+                    id: c.call.id,
+                    name: c.call.name,
+                    output: c.output.unwrap_or_else(|| Output::Error(LOST.to_owned())),
+                })
+                .collect();
+            if !parts.is_empty() {
+                messages.push(Message { role: Role::Tool, parts });
+            }
+        }
+        messages.push(Message::text(Role::User, "[The turn above was interrupted before it was finished.]"));
+        entries.push(Entry::notice("(the daemon stopped during this turn: it was closed as interrupted)", &at));
+        entries.push(turn_entry(&messages, TurnStatus::Interrupted, &at));
+        self.record(&entries);
+        // If this fails the disk's state shows it and it is tried again.
+        let _ = self.sync().await;
+    }
+}
+
+fn call_state(p: &Part, results: &HashMap<String, Output>) -> Option<CallState> {
+    let Part::ToolCall { id, name, input, .. } = p else { return None };
+    Some(CallState {
+        call: ToolCall { id: id.clone(), name: name.clone(), input: input.clone(), refused: None },
+        detail: String::new(),
+        started: None,
+        output: results.get(id).cloned(),
+    })
+}

@@ -1,0 +1,334 @@
+//! Messages on their way in: send, the queue, held and release, esc.
+//!
+//! Owns turns.md "Sending" and "Esc". Conservation: every accepted message is at all times exactly
+//! one of queued, in the log once, or removed by someone — each step below is durable before the
+//! next one begins.
+
+use super::actor::Actor;
+use super::live::Record;
+use super::queue::Waiting;
+use super::{Reply, Who};
+use crate::config::Delivery;
+use crate::fold::summary::Removed;
+use glrs_protocol::entry::Entry;
+use glrs_protocol::frame::MAX_QUEUE_ROWS;
+use glrs_protocol::params::{
+    InterruptResult, QueueEdit, QueueMove, QueueRemove, QueueResult, ReleaseResult, Send, SendResult,
+};
+use glrs_protocol::types::{QueueRow, SendMode};
+use glrs_protocol::{ErrorKind, RpcError};
+
+/// Hash of what makes two calls with one key the same call.
+pub(super) fn params_hash(parts: &[&str]) -> String {
+    use sha2::{Digest, Sha256};
+    let mut h = Sha256::new();
+    for p in parts {
+        h.update((p.len() as u64).to_be_bytes());
+        h.update(p.as_bytes());
+    }
+    h.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect()
+}
+
+pub(super) fn key_conflict(key: &str) -> RpcError {
+    RpcError::new(
+        ErrorKind::Conflict,
+        format!("key {key} was used for another call: make a new key for each new message"),
+    )
+}
+
+fn result(outcome: &str, row: Option<u64>, entry: Option<u64>) -> SendResult {
+    SendResult { outcome: outcome.to_owned(), row, entry }
+}
+
+impl Actor {
+    /// Where a keyed call went, if it was made before.
+    fn known_key(&self, key: &str, hash: &str) -> Option<Result<SendResult, RpcError>> {
+        if let Some(w) = self.queue.by_key(key) {
+            let outcome = if w.row.mode == SendMode::Steer { "steering" } else { "queued" };
+            return Some(if w.hash == hash {
+                Ok(result(outcome, Some(w.row.row), None))
+            } else {
+                Err(key_conflict(key))
+            });
+        }
+        let at = self.summary.find_key(key)?;
+        if at.hash != hash {
+            return Some(Err(key_conflict(key)));
+        }
+        let running = self.running.as_ref().is_some_and(|r| r.user <= at.n);
+        let outcome = match (at.removed, running) {
+            (true, _) => "removed",
+            (false, true) => "running",
+            (false, false) => "sent",
+        };
+        Some(Ok(result(outcome, None, (!at.removed).then_some(at.n))))
+    }
+
+    pub(super) async fn send(&mut self, who: Who, p: Send, reply: Reply<SendResult>) {
+        if p.text.trim().is_empty() && p.attachments.is_empty() {
+            return reply(Err(RpcError::params("the message is blank: nothing was sent")));
+        }
+        let attachments = serde_json::to_string(&p.attachments).unwrap_or_default();
+        let hash = params_hash(&[&p.text, &attachments]);
+        if let Some(key) = &p.key
+            && let Some(known) = self.known_key(key, &hash)
+        {
+            return reply(known);
+        }
+        if !self.disk.ok {
+            return reply(Err(self.disk_error()));
+        }
+        if self.stopping.is_some() {
+            return reply(Err(RpcError::new(
+                ErrorKind::ShuttingDown,
+                "the daemon is stopping: send again in a moment",
+            )));
+        }
+        if self.queue.rows.len() >= MAX_QUEUE_ROWS {
+            let kind = ErrorKind::Limit { what: "queue rows".into(), max: MAX_QUEUE_ROWS as u64 };
+            return reply(Err(RpcError::new(kind, "too many messages wait: let some run or take some back")));
+        }
+        let key = p.key.unwrap_or_else(|| format!("glrsd-{}", self.word()));
+        let w = Waiting {
+            row: QueueRow {
+                row: self.queue.number(),
+                version: 1,
+                by: who.by,
+                mode: if p.mode == SendMode::Steer && self.running.is_some() {
+                    SendMode::Steer
+                } else {
+                    SendMode::Queue
+                },
+                text: p.text,
+                attachments: p.attachments,
+                at: self.now(),
+            },
+            key,
+            hash,
+            pos: self.log.len(),
+        };
+        if self.running.is_none() && self.queue.rows.is_empty() && self.start_later.is_none() {
+            return self.start_with(w, reply).await;
+        }
+        self.wait_in_line(w, p.mode, reply).await;
+    }
+
+    /// Nothing runs and nothing waits: the message goes straight to the log.
+    async fn start_with(&mut self, w: Waiting, reply: Reply<SendResult>) {
+        let recorded = self.record_start(std::slice::from_ref(&w));
+        let Some(user) = recorded.last().map(|(n, _)| *n) else {
+            return reply(Err(RpcError::internal("the message could not be encoded")));
+        };
+        if let Err(e) = self.sync().await {
+            // Memory holds it and its turn starts when the disk recovers, but it was not
+            // acknowledged: the sender is told so, and repeating the call with its key finds it.
+            reply(Err(e));
+            self.publish_entries(recorded);
+            self.start_later = Some((user, vec![w]));
+            return;
+        }
+        reply(Ok(result("running", None, Some(user))));
+        self.publish_entries(recorded);
+        self.start_turn(user, vec![w]).await;
+    }
+
+    async fn wait_in_line(&mut self, w: Waiting, mode: SendMode, reply: Reply<SendResult>) {
+        let front = mode == SendMode::Interrupt;
+        let at = if front { 0 } else { self.queue.rows.len() };
+        self.note(&Record::Row { at: at as u64, w: w.clone() });
+        if let Err(e) = self.sync_live().await {
+            self.note(&Record::Gone { row: w.row.row });
+            return reply(Err(e));
+        }
+        let (row, steering) = (w.row.row, w.row.mode == SendMode::Steer);
+        self.queue.rows.insert(at, w);
+        reply(Ok(result(if steering { "steering" } else { "queued" }, Some(row), None)));
+        self.publish_queue();
+        if self.running.is_some() {
+            if front {
+                self.cancel_turn(false, None).await;
+            }
+        } else {
+            self.set_held(false);
+            self.run_on().await;
+        }
+    }
+
+    /// Starts the next turn when nothing runs, nothing holds and something waits.
+    pub(super) async fn run_on(&mut self) {
+        let blocked = self.held || self.stopping.is_some() || !self.disk.ok || self.start_later.is_some();
+        if self.running.is_some() || blocked || self.queue.rows.is_empty() {
+            self.trim_live();
+            return self.publish_state();
+        }
+        let n = match self.config.config.follow_up_mode {
+            Delivery::OneAtATime => 1,
+            Delivery::All => self.queue.rows.len(),
+        };
+        let rows: Vec<Waiting> = self.queue.rows[..n].to_vec();
+        let recorded = self.record_start(&rows);
+        let Some(user) = recorded.last().map(|(n, _)| *n) else { return };
+        let synced = self.sync().await.is_ok();
+        // The rows are in the log now. While it cannot be synced they stay in the journal as well;
+        // their keys tell after a crash that they were taken.
+        let numbers: Vec<u64> = rows.iter().map(|w| w.row.row).collect();
+        self.queue.drop_rows(&numbers);
+        if synced {
+            for row in numbers {
+                self.note(&Record::Gone { row });
+            }
+        }
+        self.publish_entries(recorded);
+        self.publish_queue();
+        if synced {
+            self.start_turn(user, rows).await;
+        } else {
+            self.start_later = Some((user, rows));
+        }
+    }
+
+    pub(super) fn set_held(&mut self, on: bool) {
+        if self.held != on {
+            self.held = on;
+            self.note(&Record::Held { on });
+        }
+    }
+
+    pub(super) async fn release(&mut self, reply: Reply<ReleaseResult>) {
+        if !self.held {
+            return reply(Ok(ReleaseResult { outcome: "nothing".into() }));
+        }
+        self.set_held(false);
+        if let Err(e) = self.sync_live().await {
+            return reply(Err(e));
+        }
+        reply(Ok(ReleaseResult { outcome: "released".into() }));
+        self.run_on().await;
+    }
+
+    pub(super) async fn interrupt(&mut self, _who: &Who, reply: Reply<InterruptResult>) {
+        if self.running.is_none() {
+            return reply(Ok(InterruptResult { outcome: "nothing".into() }));
+        }
+        self.cancel_turn(true, None).await;
+        match self.running.as_mut().and_then(|r| r.stopping.as_mut()) {
+            Some(s) => s.replies.push(reply),
+            None => reply(Ok(InterruptResult { outcome: "interrupted".into() })),
+        }
+    }
+
+    /// Puts undelivered steers in front of the queue as ordinary rows.
+    pub(super) fn requeue_steers(&mut self) {
+        let steers = self.queue.steers();
+        if steers.is_empty() {
+            return;
+        }
+        self.queue.rows.retain(|w| w.row.mode != SendMode::Steer);
+        for (i, mut w) in steers.into_iter().enumerate() {
+            w.row.mode = SendMode::Queue;
+            w.row.version += 1;
+            self.note(&Record::Row { at: i as u64, w: w.clone() });
+            self.queue.rows.insert(i, w);
+        }
+        self.publish_queue();
+    }
+
+    /// Takes steers for the step that begins: one, or all, as configured. They are in the log
+    /// (synced) when this returns.
+    pub(super) async fn take_steers(&mut self) -> Vec<Waiting> {
+        let mut steers = self.queue.steers();
+        if self.config.config.steering_mode == Delivery::OneAtATime {
+            steers.truncate(1);
+        }
+        if steers.is_empty() || !self.disk.ok {
+            return Vec::new();
+        }
+        let entries: Vec<Entry> = steers.iter().map(|w| self.user_entry(w, true)).collect();
+        let recorded = self.record(&entries);
+        let synced = self.sync().await.is_ok();
+        let numbers: Vec<u64> = steers.iter().map(|w| w.row.row).collect();
+        self.queue.drop_rows(&numbers);
+        if synced {
+            for row in numbers {
+                self.note(&Record::Gone { row });
+            }
+        }
+        self.publish_entries(recorded);
+        self.publish_queue();
+        steers
+    }
+
+    pub(super) async fn queue_edit(&mut self, p: QueueEdit, reply: Reply<QueueResult>) {
+        if p.text.trim().is_empty() {
+            return reply(Err(RpcError::params("the text is blank: use queue/remove to take the row back")));
+        }
+        let at = match self.queue.at(p.row, p.version) {
+            Ok(at) => at,
+            Err(e) => return reply(Err(e)),
+        };
+        let mut w = self.queue.rows[at].clone();
+        w.row.text = p.text;
+        w.row.version += 1;
+        self.note(&Record::Row { at: at as u64, w: w.clone() });
+        if let Err(e) = self.sync_live().await {
+            return reply(Err(e));
+        }
+        self.queue.rows[at] = w;
+        self.reply_queue(reply);
+    }
+
+    pub(super) async fn queue_move(&mut self, p: QueueMove, reply: Reply<QueueResult>) {
+        let from = match self.queue.at(p.row, p.version) {
+            Ok(at) => at,
+            Err(e) => return reply(Err(e)),
+        };
+        let mut moved = self.queue.clone();
+        moved.shift(from, p.to as usize);
+        let to = moved.rows.iter().position(|w| w.row.row == p.row).unwrap_or(from);
+        self.note(&Record::Row { at: to as u64, w: moved.rows[to].clone() });
+        if let Err(e) = self.sync_live().await {
+            return reply(Err(e));
+        }
+        self.queue = moved;
+        self.reply_queue(reply);
+    }
+
+    pub(super) async fn queue_remove(&mut self, who: &Who, p: QueueRemove, reply: Reply<QueueResult>) {
+        let at = match self.queue.at(p.row, p.version) {
+            Ok(at) => at,
+            Err(e) => return reply(Err(e)),
+        };
+        let w = self.queue.rows[at].clone();
+        // A tombstone in the log: repeating the send with its key must not bring it back, and the
+        // journal is emptied when the session settles.
+        let data = Removed { row: p.row, by: who.by.clone() };
+        let recorded = match Entry::custom("glrs:removed", &data, &self.now()) {
+            Ok(Entry::Custom(mut c)) => {
+                c.key = Some(w.key);
+                c.key_hash = Some(w.hash);
+                self.record(&[Entry::Custom(c)])
+            }
+            _ => Vec::new(),
+        };
+        if let Err(e) = self.sync().await {
+            return reply(Err(e));
+        }
+        self.queue.rows.remove(at);
+        self.note(&Record::Gone { row: p.row });
+        let emptied = self.queue.rows.is_empty();
+        if emptied {
+            self.set_held(false);
+        }
+        reply(Ok(QueueResult { rows: self.queue.view() }));
+        self.publish_entries(recorded);
+        self.publish_queue();
+        if emptied {
+            self.run_on().await;
+        }
+    }
+
+    fn reply_queue(&mut self, reply: Reply<QueueResult>) {
+        reply(Ok(QueueResult { rows: self.queue.view() }));
+        self.publish_queue();
+    }
+}

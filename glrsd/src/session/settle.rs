@@ -1,0 +1,214 @@
+//! How a turn ends: exactly once, with everything that finished kept.
+//!
+//! Owns turns.md "a turn settles exactly once": the closing `turn` entry, partial text, results for
+//! calls that have none, the marker the model sees, notices, withdrawn requests, and what happens
+//! to what waits.
+
+use super::actor::Actor;
+use super::live::Record;
+use super::running::Stopping;
+use super::turning::{failure_words, turn_entry};
+use crate::model::{Failure, FailureKind};
+use glrs_protocol::entry::{self, Entry, TurnStatus};
+use glrs_protocol::message::{Message, Part, Role};
+use glrs_protocol::params::InterruptResult;
+use glrs_protocol::types::PieceKind;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long an interrupted turn may take to wind up before it is ended by force. Esc is answered
+/// within 200 ms even when a provider or a tool is silent.
+const GRACE: Duration = Duration::from_millis(150);
+
+/// What the model reads where a turn was interrupted.
+const INTERRUPTED: &str = "[The turn above was interrupted before it was finished.]";
+/// What the model reads where a turn failed.
+const FAILED: &str = "[The turn above ended with an error before it was finished.]";
+/// What a call gets that esc broke.
+const BROKEN_CALL: &str = "Interrupted: this call did not finish. It may have had an effect.";
+
+/// Why a turn ends.
+pub(super) enum End {
+    /// The model was done.
+    Done,
+    /// It said nothing at all.
+    Silent,
+    /// Its output limit was reached.
+    Length,
+    /// The provider refused to go on.
+    Refused(String),
+    /// The step ceiling.
+    Limit,
+    /// Esc, or the daemon stops.
+    Interrupted,
+    /// The model call failed.
+    Failed(Box<Failure>),
+    /// The disk does not take entries.
+    Disk,
+    /// A fault of the daemon.
+    Internal,
+}
+
+impl Actor {
+    /// Asks the running turn to stop. With `hold` what waits is held afterwards.
+    pub(super) async fn cancel_turn(&mut self, hold: bool, why: Option<String>) {
+        let Some(r) = &mut self.running else { return };
+        r.cancel.cancel();
+        match &mut r.stopping {
+            Some(s) => {
+                s.hold |= hold;
+                s.why = s.why.take().or(why);
+            }
+            None => {
+                r.stopping = Some(Stopping { replies: Vec::new(), deadline: Instant::now() + GRACE, hold, why });
+            }
+        }
+    }
+
+    /// The grace is over: the turn ends whatever its task does.
+    pub(super) async fn stop_by_force(&mut self) {
+        // What the task has said by now still counts.
+        while let Some(Ok(event)) = self.events.as_mut().map(tokio::sync::mpsc::Receiver::try_recv) {
+            self.turn_event(event).await;
+            if self.running.is_none() {
+                return;
+            }
+        }
+        self.settle(End::Interrupted).await;
+    }
+
+    /// Ends the running turn. Everything it did is in one write, synced before anyone is told.
+    pub(super) async fn settle(&mut self, end: End) {
+        let Some(mut r) = self.running.take() else { return };
+        self.events = None;
+        r.cancel.cancel();
+        r.task.abort();
+        let at = self.now();
+        let stopping = r.stopping.take();
+        let end = match end {
+            End::Failed(f) if f.kind == FailureKind::Cancelled => End::Interrupted,
+            other => other,
+        };
+        let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
+        let mut messages: Vec<Message> = r.users.drain(..).map(|m| (*m).clone()).collect();
+
+        // What had streamed is kept, marked.
+        if let Some(p) = r.take_piece(PieceKind::Reasoning, None) {
+            let elapsed_ms = p.started.elapsed().as_millis() as u64;
+            let e = entry::Reasoning { text: p.text, elapsed_ms, variant: self.variant.clone(), at: at.clone() };
+            entries.push((Entry::Reasoning(e), Some(p.of)));
+        }
+        if let Some(p) = r.take_piece(PieceKind::Assistant, None)
+            && !p.text.trim().is_empty()
+        {
+            messages.push(Message { role: Role::Assistant, parts: vec![Part::Text(p.text.clone())] });
+            entries
+                .push((Entry::Assistant(entry::Assistant { text: p.text, partial: true, at: at.clone() }), Some(p.of)));
+        }
+        // Calls that had begun and have no result are entries of their own.
+        for c in r.calls.iter().filter(|c| c.output.is_none()) {
+            let Some(started) = c.started else { continue };
+            let of = r.tools.iter().find(|t| t.call_id == c.call.id).map(|t| t.of.clone());
+            let shown = r.pieces.iter().find(|p| p.call.as_deref() == Some(&c.call.id)).map(|p| p.text.clone());
+            let text = crate::tools::clip::clip_plain(&shown.unwrap_or_default(), crate::turn::RESULT_CHARS - 200);
+            let result = if text.is_empty() { BROKEN_CALL.to_owned() } else { format!("{text}\n[{BROKEN_CALL}]") };
+            let tool = entry::Tool {
+                name: c.call.name.clone(),
+                detail: c.detail.clone(),
+                elapsed_ms: started.elapsed().as_millis() as u64,
+                ok: false,
+                input: Some(c.call.input.clone()),
+                result: Some(result),
+                call_id: Some(c.call.id.clone()),
+                blob: None,
+                diff: None,
+                by: None,
+                at: at.clone(),
+            };
+            entries.push((Entry::Tool(tool), of));
+        }
+        if r.calls.is_empty() {
+            messages.extend(r.assistant.take());
+        } else {
+            messages.extend(r.step_messages(BROKEN_CALL));
+        }
+        let (status, notice, marker) = self.closing(&end, stopping.as_ref());
+        if let End::Failed(f) = &end
+            && let Some(t) = f.tokens
+        {
+            let usage = entry::Usage {
+                tokens: t.input + t.output,
+                cached: t.cached,
+                input: Some(t.input),
+                output: Some(t.output),
+                cost: t.cost,
+                model: Some(self.model.clone()),
+                duration_ms: None,
+                at: at.clone(),
+            };
+            entries.push((Entry::Usage(usage), None));
+        }
+        messages.extend(marker.map(|m| Message::text(Role::User, m)));
+        entries.extend(notice.map(|n| (n, None)));
+        entries.push((turn_entry(&messages, status, &at), None));
+
+        let plain: Vec<Entry> = entries.iter().map(|(e, _)| e.clone()).collect();
+        let recorded = self.record(&plain);
+        let synced = self.sync().await.is_ok();
+        if synced {
+            self.note(&Record::Turn { user: 0 });
+        }
+        self.flush_at = None;
+        let hold = matches!(end, End::Interrupted) && stopping.as_ref().is_none_or(|s| s.hold);
+        self.withdraw_all();
+        self.requeue_steers();
+        if hold && !self.queue.rows.is_empty() {
+            self.set_held(true);
+        }
+        for reply in stopping.map(|s| s.replies).unwrap_or_default() {
+            reply(Ok(InterruptResult { outcome: "interrupted".into() }));
+        }
+        for ((n, raw), (_, of)) in recorded.into_iter().zip(entries) {
+            self.publish_entry(n, raw, of);
+        }
+        self.publish_usage();
+        self.touch();
+        self.go_on = true;
+    }
+
+    /// Status, what people read and what the model reads.
+    fn closing(&self, end: &End, stopping: Option<&Stopping>) -> (TurnStatus, Option<Entry>, Option<&'static str>) {
+        let at = self.now();
+        let notice = |t: &str| Some(Entry::notice(t, &at));
+        match end {
+            End::Done => (TurnStatus::Done, None, None),
+            End::Silent => (TurnStatus::Done, notice("(the model ended its turn without a word)"), None),
+            End::Length => {
+                (TurnStatus::Done, notice("(the model's output limit was reached: send \"continue\" to go on)"), None)
+            }
+            End::Refused(word) => (
+                TurnStatus::Failed,
+                Some(Entry::error(
+                    format!("the model refused to go on ({word}): say it differently, or choose another model"),
+                    &at,
+                )),
+                Some(FAILED),
+            ),
+            End::Limit => (TurnStatus::Limit, notice("(step limit reached: send \"continue\" to resume)"), None),
+            End::Interrupted => {
+                let words = stopping.and_then(|s| s.why.clone()).unwrap_or_else(|| "interrupted".to_owned());
+                (TurnStatus::Interrupted, notice(&format!("({words})")), Some(INTERRUPTED))
+            }
+            End::Failed(f) => (TurnStatus::Failed, Some(Entry::error(failure_words(f), &at)), Some(FAILED)),
+            End::Disk => (TurnStatus::Failed, Some(Entry::error(self.disk_error().message, &at)), Some(FAILED)),
+            End::Internal => (
+                TurnStatus::Failed,
+                Some(Entry::error(
+                    "glrsd failed inside this turn; what had finished is kept: send \"continue\" to resume",
+                    &at,
+                )),
+                Some(FAILED),
+            ),
+        }
+    }
+}

@@ -1,0 +1,540 @@
+//! A turn as the actor records it: start, steps, pieces, tools.
+//!
+//! Owns the order in which a turn's entries are written: what streams becomes an entry when it is
+//! whole, a step becomes a `turn` entry when all its calls have ended. How a turn ends is in
+//! [`super::settle`].
+
+use super::actor::Actor;
+use super::live::Record;
+use super::queue::Waiting;
+use super::running::{CallState, Running};
+use super::settle::End;
+use super::toolctx::{CallDoor, TurnDoor};
+use crate::config::Delivery;
+use crate::fold::legalize;
+use crate::fold::summary::{ModeChoice, ModelChoice};
+use crate::model::{Call, Chunk, Failure, Reply, Stop};
+use crate::turn::{self, Ended, Event, Step, StepCall, ToolCall, Turn, prompt, vitals::Vitals};
+use glrs_protocol::entry::{self, Entry};
+use glrs_protocol::event as ev;
+use glrs_protocol::message::{Message, Output, Part, Role};
+use glrs_protocol::types::{Phase, PieceKind, ToolRun};
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Most output tokens a request asks for.
+pub(super) const OUTPUT_MAX: u64 = 32_000;
+
+impl Actor {
+    /// The `user` entry of a waiting message.
+    pub(super) fn user_entry(&self, w: &Waiting, steer: bool) -> Entry {
+        Entry::User(entry::User {
+            text: w.row.text.clone(),
+            steer,
+            attachments: w.row.attachments.clone(),
+            by: Some(w.row.by.clone()),
+            at: self.now(),
+            key: Some(w.key.clone()),
+            key_hash: Some(w.hash.clone()),
+        })
+    }
+
+    /// Records what starts a turn. A session's first entries say how it works; a turn that some
+    /// file left open is closed first.
+    pub(super) fn record_start(&mut self, rows: &[Waiting]) -> Vec<(u64, Box<RawValue>)> {
+        let at = self.now();
+        let mut entries = Vec::new();
+        if self.log.is_empty() {
+            let model = ModelChoice { model: self.model.clone(), variant: self.variant.clone() };
+            entries.extend(Entry::custom("glrs:model", &model, &at));
+            entries.extend(Entry::custom("glrs:mode", &ModeChoice { mode: self.mode, by: None }, &at));
+        }
+        entries.extend(self.salvage_notices(&at));
+        entries.extend(rows.iter().map(|w| self.user_entry(w, false)));
+        self.record(&entries)
+    }
+
+    /// Starts the turn of messages that are in the log.
+    pub(super) async fn start_turn(&mut self, user: u64, rows: Vec<Waiting>) {
+        self.refresh_config();
+        if let Err(why) = self.fold_context().await {
+            self.publish_state();
+            let recorded = self.record(&[Entry::error(why, &self.now())]);
+            return self.publish_entries(recorded);
+        }
+        let users = self.user_messages(&rows);
+        let model = self.resolve_model();
+        self.begin(user, users, Vec::new());
+        if let Some(r) = &mut self.running {
+            r.model = model.as_ref().ok().cloned();
+        }
+        if let Err(failure) = model {
+            return self.settle(End::Failed(Box::new(failure))).await;
+        }
+        self.publish_state();
+    }
+
+    /// Makes the running turn and its task. `resume` are calls that were left over by a restart.
+    pub(super) fn begin(&mut self, user: u64, users: Vec<Arc<Message>>, resume: Vec<CallState>) {
+        let (tx, rx) = mpsc::channel(turn::EVENTS);
+        let cancel = CancellationToken::new();
+        let door = TurnDoor {
+            id: self.id.clone(),
+            store: self.shared.store.clone(),
+            cwd: self.cwd.clone(),
+            env: Arc::new(self.tool_env()),
+            cancel: cancel.clone(),
+            timeout_ms: self.config.config.tool_timeout_ms,
+            user,
+            seen: self.seen.clone(),
+            events: tx.clone(),
+        };
+        let disabled = self.config.config.tools.disable.clone();
+        let tools: Vec<_> = self.shared.tools.iter().filter(|t| !disabled.contains(&t.spec().name)).cloned().collect();
+        let turn = Turn {
+            tools: tools.into(),
+            events: tx,
+            cancel: cancel.clone(),
+            ctx: Arc::new(move |call: &ToolCall| {
+                Box::new(CallDoor { turn: door.clone(), call: call.id.clone(), tool: call.name.clone() })
+            }),
+        };
+        self.note(&Record::Turn { user });
+        self.events = Some(rx);
+        // The task's panic is contained by the runtime; the closed channel tells the actor.
+        let task = tokio::spawn(turn.run());
+        self.running = Some(Running {
+            user,
+            task,
+            cancel,
+            model: None,
+            started: Instant::now(),
+            since: self.now(),
+            step: 0,
+            phase: Phase::Waiting,
+            retry: None,
+            tools: Vec::new(),
+            users,
+            assistant: None,
+            calls: resume,
+            pieces: Vec::new(),
+            stopping: None,
+        });
+    }
+
+    /// The messages a turn starts with: those that no turn took up, then these.
+    fn user_messages(&mut self, rows: &[Waiting]) -> Vec<Arc<Message>> {
+        let mut orphans = self.ctx.as_mut().map(crate::fold::Context::take_pending).unwrap_or_default();
+        // The last ones are this turn's own entries.
+        orphans.truncate(orphans.len().saturating_sub(rows.len()));
+        let mut out: Vec<Arc<Message>> = orphans.into_iter().map(|t| Arc::new(Message::text(Role::User, t))).collect();
+        out.extend(self.row_messages(rows, true));
+        out
+    }
+
+    fn row_messages(&mut self, rows: &[Waiting], place: bool) -> Vec<Arc<Message>> {
+        let found = prompt::instructions(&self.config.root, &self.cwd);
+        let hash = super::sending::params_hash(&found.iter().map(|(_, t)| t.as_str()).collect::<Vec<_>>());
+        let fresh = place && self.told.as_ref() != Some(&hash);
+        let mut out = Vec::new();
+        for (i, w) in rows.iter().enumerate() {
+            let files: Vec<String> = w
+                .row
+                .attachments
+                .iter()
+                .filter(|a| a.data.is_none())
+                .map(|a| prompt::attachment(&self.cwd, &a.path))
+                .collect();
+            let first = i == 0 && fresh;
+            let block = prompt::context_block(
+                first.then_some(self.cwd.as_path()),
+                if first { &found } else { &[] },
+                &files,
+                &[],
+            );
+            let mut parts = vec![Part::Text(w.row.text.clone())];
+            parts.extend(w.row.attachments.iter().filter_map(|a| {
+                let data = a.data.clone()?;
+                Some(Part::File {
+                    kind: "image",
+                    media_type: a.media_type.clone().unwrap_or_else(|| "image/png".into()),
+                    data,
+                })
+            }));
+            if !block.is_empty() {
+                parts.push(Part::Text(block));
+            }
+            out.push(Arc::new(Message { role: Role::User, parts }));
+        }
+        if fresh {
+            self.told = Some(hash);
+        }
+        out
+    }
+
+    pub(super) async fn turn_event(&mut self, event: Event) {
+        match event {
+            Event::Next(reply) => self.next_step(reply).await,
+            Event::Retry(retry) => {
+                if let Some(r) = &mut self.running {
+                    r.retry = retry;
+                    r.phase = Phase::Waiting;
+                }
+                self.publish_state();
+            }
+            Event::Chunk(chunk) => self.chunk(chunk),
+            Event::Reply { reply, elapsed_ms, ack } => {
+                self.replied(*reply, elapsed_ms).await;
+                let _ = ack.send(());
+            }
+            Event::Started { call, detail } => self.tool_started(&call, detail),
+            Event::Output { call, text } => self.stream(PieceKind::Tool, Some(&call), &text),
+            Event::Ask { call, tool, ask, answer } => self.asked(call, tool, ask, answer).await,
+            Event::Ended(ended) => self.tool_ended(*ended),
+            Event::StepDone => self.step_done(),
+            Event::Failed(failure) => self.settle(End::Failed(failure)).await,
+            Event::Cancelled => self.settle(End::Interrupted).await,
+        }
+    }
+
+    /// The task is gone without having said how it ended.
+    pub(super) async fn turn_vanished(&mut self) {
+        self.events = None;
+        if self.running.is_some() {
+            self.settle(End::Internal).await;
+        }
+    }
+
+    async fn next_step(&mut self, reply: oneshot::Sender<Step>) {
+        let Some(r) = &self.running else {
+            let _ = reply.send(Step::Stop);
+            return;
+        };
+        let (step, fresh_resume) = (r.step, r.assistant.is_some() && !r.calls.is_empty());
+        if r.stopping.is_some() {
+            let _ = reply.send(Step::Stop);
+            return self.settle(End::Interrupted).await;
+        }
+        if fresh_resume {
+            let calls = r.calls.iter().filter(|c| c.output.is_none()).map(|c| c.call.clone()).collect();
+            let _ = reply.send(Step::Resume(calls));
+            return;
+        }
+        if !self.disk.ok {
+            let _ = reply.send(Step::Stop);
+            return self.settle(End::Disk).await;
+        }
+        if self.stopping.is_some() && step > 0 {
+            let _ = reply.send(Step::Stop);
+            let why = self.stopping.clone();
+            if let Some(r) = &mut self.running {
+                r.stopping =
+                    Some(super::running::Stopping { replies: Vec::new(), deadline: Instant::now(), hold: true, why });
+            }
+            return self.settle(End::Interrupted).await;
+        }
+        let steers = self.take_steers().await;
+        if !steers.is_empty() {
+            let messages = self.row_messages(&steers, false);
+            if let Some(ctx) = &mut self.ctx {
+                // Their entries are pending in the fold; this turn sends them.
+                ctx.take_pending();
+            }
+            let joined = if self.config.config.steering_mode == Delivery::All && messages.len() > 1 {
+                let text = messages.iter().map(|m| m.joined_text()).collect::<Vec<_>>().join("\n\n");
+                vec![Arc::new(Message::text(Role::User, text))]
+            } else {
+                messages
+            };
+            if let Some(r) = &mut self.running {
+                r.users.extend(joined);
+            }
+        }
+        let call = self.step_call();
+        match call {
+            Some(call) => {
+                self.publish_state();
+                let _ = reply.send(Step::Call(Box::new(call)));
+            }
+            None => {
+                let _ = reply.send(Step::Stop);
+                self.settle(End::Internal).await;
+            }
+        }
+    }
+
+    fn step_call(&mut self) -> Option<StepCall> {
+        let max_steps = self.config.config.max_steps.max(1);
+        let window = self.window;
+        let usage = self.summary.usage.clone();
+        let vitals = self.config.config.vitals;
+        let deadline = self.config.config.deadline_minutes;
+        let disabled = self.config.config.tools.disable.clone();
+        let tools: Vec<_> =
+            self.shared.tools.iter().map(|t| t.spec()).filter(|s| !disabled.contains(&s.name)).collect();
+        let ctx = self.ctx.as_ref()?;
+        let r = self.running.as_mut()?;
+        r.step += 1;
+        r.phase = Phase::Waiting;
+        r.retry = None;
+        let mut messages: Vec<Arc<Message>> = ctx.stored().iter().map(|s| s.message.clone()).collect();
+        messages.extend(r.users.iter().cloned());
+        let mut messages = legalize(&messages);
+        if vitals && r.step > 1 {
+            let turn = jiff::SignedDuration::try_from(r.started.elapsed()).unwrap_or_default();
+            let note = Vitals {
+                now: &jiff::Zoned::now(),
+                turn,
+                deadline: deadline.map(|m| jiff::SignedDuration::from_mins(i64::try_from(m).unwrap_or(i64::MAX / 60))),
+                context: (!usage.estimated).then_some((usage.context_tokens, window)),
+            }
+            .note();
+            messages.push(Arc::new(Message::text(Role::User, note)));
+        }
+        let model = r.model.clone()?;
+        let max_output = model.row().output.clamp(1, OUTPUT_MAX);
+        let call = Call {
+            system: prompt::system().into(),
+            messages,
+            tools: tools.into(),
+            variant: self.variant.clone(),
+            max_output,
+            force_text: r.step >= max_steps,
+            cache_key: self.id.to_string(),
+            idle: Duration::from_millis(self.config.config.idle_timeout_ms),
+            env: self.env.clone(),
+        };
+        Some(StepCall { model, call })
+    }
+
+    fn chunk(&mut self, chunk: Chunk) {
+        match chunk {
+            Chunk::Open => {}
+            Chunk::Text(t) => {
+                self.set_phase(Phase::Writing);
+                self.stream(PieceKind::Assistant, None, &t);
+            }
+            Chunk::Reasoning(t) => {
+                self.set_phase(Phase::Thinking);
+                self.stream(PieceKind::Reasoning, None, &t);
+            }
+            Chunk::Tool(_) => self.set_phase(Phase::Writing),
+        }
+    }
+
+    fn set_phase(&mut self, phase: Phase) {
+        if let Some(r) = &mut self.running
+            && r.phase != phase
+        {
+            r.phase = phase;
+            self.publish_state();
+        }
+    }
+
+    /// Adds to a piece and shows it.
+    fn stream(&mut self, kind: PieceKind, call: Option<&str>, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let next = &mut self.next_piece;
+        let Some(r) = &mut self.running else { return };
+        let known = r.tools.iter().find(|t| Some(t.call_id.as_str()) == call).map(|t| t.of.clone());
+        let piece = r.piece(kind, call, next);
+        if let Some(of) = known {
+            piece.of = of;
+        }
+        let delta =
+            ev::Delta { of: piece.of.clone(), piece: kind, offset: piece.text.len() as u64, text: text.to_owned() };
+        piece.text.push_str(text);
+        self.publish(&ev::Event::Delta(delta));
+        self.flush_soon();
+    }
+
+    async fn replied(&mut self, reply: Reply, elapsed_ms: u64) {
+        let at = self.now();
+        let message = turn::recorded(&reply.message);
+        let calls = turn::calls_of(&reply);
+        let variant = self.variant.clone();
+        let model = self.model.clone();
+        let Some(r) = &mut self.running else { return };
+        let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
+        let thought: String = message
+            .parts
+            .iter()
+            .filter_map(|p| match p {
+                Part::Reasoning { text, .. } => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        let piece = r.take_piece(PieceKind::Reasoning, None);
+        if !thought.trim().is_empty() {
+            let elapsed = piece.as_ref().map_or(0, |p| p.started.elapsed().as_millis() as u64);
+            let e = entry::Reasoning { text: thought, elapsed_ms: elapsed, variant, at: at.clone() };
+            entries.push((Entry::Reasoning(e), piece.map(|p| p.of)));
+        }
+        let text = message.joined_text();
+        let piece = r.take_piece(PieceKind::Assistant, None);
+        if !text.trim().is_empty() {
+            let partial = reply.stop == Stop::Length && calls.is_empty();
+            entries.push((Entry::Assistant(entry::Assistant { text, partial, at: at.clone() }), piece.map(|p| p.of)));
+        }
+        if let Some(t) = reply.tokens {
+            let usage = entry::Usage {
+                tokens: t.input + t.output,
+                cached: t.cached,
+                input: Some(t.input),
+                output: Some(t.output),
+                cost: t.cost,
+                model: Some(model),
+                duration_ms: Some(elapsed_ms),
+                at: at.clone(),
+            };
+            entries.push((Entry::Usage(usage), None));
+        }
+        let plain: Vec<Entry> = entries.iter().map(|(e, _)| e.clone()).collect();
+        let ofs: Vec<Option<String>> = entries.into_iter().map(|(_, of)| of).collect();
+        let recorded = self.record(&plain);
+        for ((n, raw), of) in recorded.into_iter().zip(ofs) {
+            if let Some(of) = &of {
+                self.note(&Record::Whole { of: of.clone() });
+            }
+            self.publish_entry(n, raw, of);
+        }
+        self.publish_usage();
+        let over = calls.is_empty();
+        if let Some(r) = &mut self.running {
+            r.calls = calls
+                .into_iter()
+                .map(|call| CallState { call, detail: String::new(), started: None, output: None })
+                .collect();
+            r.assistant = (!message.parts.is_empty()).then_some(message);
+            if !over {
+                r.phase = Phase::Tool;
+            }
+        }
+        if over {
+            self.finished(reply.stop).await;
+        } else {
+            self.note_step();
+            self.publish_state();
+        }
+    }
+
+    /// The model asked for no tool: the turn is over.
+    async fn finished(&mut self, stop: Stop) {
+        let limit = self.running.as_ref().is_some_and(|r| r.step >= self.config.config.max_steps.max(1));
+        let silent = self.running.as_ref().is_some_and(|r| r.assistant.is_none());
+        let end = match stop {
+            Stop::Refused(word) => End::Refused(word),
+            _ if limit => End::Limit,
+            Stop::Length => End::Length,
+            _ if silent => End::Silent,
+            _ => End::Done,
+        };
+        self.settle(end).await;
+    }
+
+    /// Puts the running step's messages into the live journal, so that a call that had an effect
+    /// is not forgotten when the daemon dies.
+    fn note_step(&mut self) {
+        let Some(r) = &self.running else { return };
+        let raw = |m: &Message| m.to_raw().ok().map(|r| r.get().to_owned());
+        let mut msgs: Vec<String> = r.users.iter().filter_map(|m| raw(m)).collect();
+        msgs.extend(r.assistant.as_ref().and_then(raw));
+        let step = r.step;
+        self.note(&Record::Step { step, msgs });
+    }
+
+    fn tool_started(&mut self, call: &ToolCall, detail: String) {
+        let at = self.now();
+        self.next_piece += 1;
+        let of = format!("p{}", self.next_piece);
+        let Some(r) = &mut self.running else { return };
+        if let Some(c) = r.calls.iter_mut().find(|c| c.call.id == call.id) {
+            c.started = Some(Instant::now());
+            c.detail.clone_from(&detail);
+        }
+        r.tools.push(ToolRun { call_id: call.id.clone(), name: call.name.clone(), detail, of, started_at: at });
+        if r.phase != Phase::Asking {
+            r.phase = Phase::Tool;
+        }
+        self.publish_state();
+    }
+
+    fn tool_ended(&mut self, e: Ended) {
+        let at = self.now();
+        let Some(r) = &mut self.running else { return };
+        let of = r.tools.iter().find(|t| t.call_id == e.call.id).map(|t| t.of.clone());
+        r.tools.retain(|t| t.call_id != e.call.id);
+        r.take_piece(PieceKind::Tool, Some(&e.call.id));
+        if let Some(c) = r.calls.iter_mut().find(|c| c.call.id == e.call.id) {
+            c.output = Some(if e.ok { Output::Text(e.result.clone()) } else { Output::Error(e.result.clone()) });
+        }
+        let plan = e.entries.iter().any(|x| matches!(x, Entry::Custom(c) if c.custom == "glrs:plan"));
+        let mut entries = e.entries;
+        entries.push(Entry::Tool(entry::Tool {
+            name: e.call.name,
+            detail: e.detail,
+            elapsed_ms: e.elapsed_ms,
+            ok: e.ok,
+            input: Some(e.call.input),
+            result: Some(e.result),
+            call_id: Some(e.call.id),
+            blob: e.blob,
+            diff: e.diff,
+            by: None,
+            at,
+        }));
+        let mut recorded = self.record(&entries);
+        let last = recorded.pop();
+        self.publish_entries(recorded);
+        if let Some((n, raw)) = last {
+            if let Some(of) = &of {
+                self.note(&Record::Whole { of: of.clone() });
+            }
+            self.publish_entry(n, raw, of);
+        }
+        if plan {
+            let items = self.summary.plan.clone();
+            self.publish(&ev::Event::Plan(ev::PlanEvent { items }));
+        }
+        self.publish_state();
+    }
+
+    /// All calls of the step have ended: its messages become a `turn` entry.
+    fn step_done(&mut self) {
+        let at = self.now();
+        let Some(r) = &mut self.running else { return };
+        let mut messages: Vec<Message> = r.users.drain(..).map(|m| (*m).clone()).collect();
+        messages.extend(r.step_messages(crate::fold::legal::NO_RESULT));
+        r.tools.clear();
+        r.pieces.clear();
+        let entry = turn_entry(&messages, entry::TurnStatus::Step, &at);
+        let recorded = self.record(&[entry]);
+        self.note(&Record::Step { step: 0, msgs: Vec::new() });
+        self.publish_entries(recorded);
+    }
+
+    /// Environment for tools: the session's, and where temporary files go.
+    fn tool_env(&self) -> crate::host::Env {
+        (*self.env).clone()
+    }
+}
+
+/// A `turn` entry of these messages.
+pub(super) fn turn_entry(messages: &[Message], status: entry::TurnStatus, at: &str) -> Entry {
+    let messages = messages.iter().filter_map(|m| m.to_raw().ok()).collect();
+    Entry::Turn(entry::Turn { messages, status, at: at.to_owned() })
+}
+
+/// Words of a failure for the transcript.
+pub(super) fn failure_words(f: &Failure) -> String {
+    match f.status {
+        Some(status) if !f.message.contains(&status.to_string()) => format!("{} (HTTP {status})", f.message),
+        _ => f.message.clone(),
+    }
+}

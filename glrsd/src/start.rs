@@ -1,0 +1,153 @@
+//! Starting the process: arguments, log, lock, socket, signals.
+//!
+//! The order matters: the lock decides who serves before the socket is touched, and `ready` is
+//! said only once connections are accepted.
+
+use crate::daemon::Daemon;
+use crate::host::{Env, Paths};
+use crate::model::ModelSets;
+use crate::net::socket;
+use crate::registry::Registry;
+use crate::store::{DaemonLog, OpenError, Store};
+use clap::Parser;
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// The glrs daemon: owns every live session, serves clients on a local socket.
+#[derive(Parser)]
+#[command(name = "glrsd", version)]
+struct Args {
+    /// Leave the terminal, log to <data>/glrs/glrsd.log, and say `ready` on stdout once serving.
+    #[arg(long)]
+    background: bool,
+}
+
+/// Runs the daemon with the arguments behind the program's name (and `daemon run`).
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let args = match Args::try_parse_from(std::iter::once(OsString::from("glrsd")).chain(args)) {
+        Ok(a) => a,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        }
+    };
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            if args.background {
+                say(&format!("error: {}\n", why.replace('\n', " ")));
+            } else {
+                eprintln!("glrsd: {why}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tells whoever started us. That they are gone is no reason to stop.
+fn say(text: &str) {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_bytes());
+    let _ = out.flush();
+}
+
+fn run(args: &Args) -> Result<(), String> {
+    let env = Env::of_process();
+    let paths = Paths::from_env(&env, rustix::process::getuid().as_raw())?;
+    if args.background {
+        // Its own session: closing the terminal that started it ends nothing. It fails only for a
+        // process that leads a group already, which then has its own anyway.
+        let _ = rustix::process::setsid();
+    }
+    let store = match Store::open(paths.clone()) {
+        Ok(s) => s,
+        Err(OpenError::Locked { .. }) if args.background && serves(&paths) => {
+            say("ready\n");
+            return Ok(());
+        }
+        Err(e) => return Err(e.to_string()),
+    };
+    logging(args.background, &store, &env)?;
+    raise_fd_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_stack_size(1 << 20)
+        .enable_all()
+        .build()
+        .map_err(|e| format!("the runtime did not start: {e}"))?;
+    runtime.block_on(serve(args, paths, env, store))
+}
+
+/// Whether a daemon answers on the socket: then ours is not needed.
+fn serves(paths: &Paths) -> bool {
+    std::os::unix::net::UnixStream::connect(&paths.socket).is_ok()
+}
+
+fn logging(background: bool, store: &Store, env: &Env) -> Result<(), String> {
+    let filter = EnvFilter::try_new(env.get("GLRS_LOG").unwrap_or("info")).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_target(false);
+    let set = if background {
+        let log = DaemonLog::open(store).map_err(|e| e.to_string())?;
+        builder.with_writer(log).try_init()
+    } else {
+        builder.with_writer(std::io::stderr).try_init()
+    };
+    set.map_err(|e| e.to_string())
+}
+
+/// Each session and client may hold a descriptor; the soft limit is often 1,024.
+fn raise_fd_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+async fn serve(args: &Args, paths: Paths, env: Env, store: Store) -> Result<(), String> {
+    let registry = Registry::new(store, paths.clone(), ModelSets::default());
+    let daemon = Daemon::new(registry.clone(), paths.clone(), env)?;
+    let listener = socket::bind(&paths.socket).map_err(|e| e.to_string())?;
+    let signals = watch_signals(daemon.clone())?;
+    registry.recover();
+    tracing::info!(pid = daemon.info.pid, version = daemon.info.version, "serving");
+    if args.background {
+        say("ready\n");
+        detach_stdio();
+    } else {
+        eprintln!("glrsd {} serving on {}", daemon.info.version, paths.socket.display());
+    }
+    daemon.serve(listener).await;
+    signals.abort();
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Lets go of the starter's pipe, so that it sees its end.
+fn detach_stdio() {
+    if let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+}
+
+/// SIGTERM and SIGINT drain, a second one stops now; SIGHUP is not for us.
+fn watch_signals(daemon: Arc<Daemon>) -> Result<tokio::task::JoinHandle<()>, String> {
+    let failed = |e: std::io::Error| format!("signals cannot be watched: {e}");
+    let mut term = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut int = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut hup = signal(SignalKind::hangup()).map_err(failed)?;
+    Ok(tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = term.recv() => daemon.stop(true),
+                _ = int.recv() => daemon.stop(true),
+                _ = hup.recv() => {}
+            }
+        }
+    }))
+}
