@@ -156,7 +156,9 @@ fn base(word: &str) -> &str {
 }
 
 fn forbids_words(pattern: &str, words: &[String], unwrap: bool, depth: usize) -> bool {
-    let skip = words.iter().take_while(|w| shell::is_assignment(w) || shell::KEYWORDS.contains(&w.as_str())).count();
+    // An empty word is what a substitution may leave, which then is no word at all.
+    let before = |w: &&String| w.is_empty() || shell::is_assignment(w) || shell::KEYWORDS.contains(&w.as_str());
+    let skip = words.iter().take_while(before).count();
     let words = &words[skip..];
     let Some((first, rest)) = words.split_first() else { return false };
     let name = base(first.trim_start_matches(['{', '(']));

@@ -280,10 +280,10 @@ impl Scan {
                 Some('`') => self.backticks(depth),
                 Some('$') => {
                     self.line.plain = false;
-                    self.push('$');
                     self.pos += 1;
-                    if self.peek() == Some('(') {
-                        self.nested(')', depth);
+                    match self.peek() {
+                        Some('(') => self.nested(')', depth),
+                        _ => self.push('$'),
                     }
                 }
                 Some(c) => {
@@ -329,7 +329,8 @@ impl Scan {
                 c => inner.push(c),
             }
         }
-        self.push('`');
+        // What it comes to is not known; nothing is likeliest to hide a command.
+        self.word.get_or_insert_default();
         // What is inside has lost a level of escapes, so it is a text of its own.
         let mut scan = Scan {
             chars: inner.chars().collect(),
@@ -353,7 +354,7 @@ impl Scan {
         self.pos += 1;
         match self.peek() {
             Some('(') => {
-                self.push('$');
+                self.word.get_or_insert_default();
                 self.nested(')', depth);
             }
             // `$'…'` and `$"…"` are quotes of their own; what they hold is read next.

@@ -1,3 +1,5 @@
+//! Tables of what is judged how, properties, and a real shell as the referee.
+
 use super::*;
 use proptest::prelude::*;
 
@@ -291,6 +293,56 @@ proptest! {
         let path = format!("/w/p/{path}");
         if let Verdict::Ask { rule: Some(rule) } = judge(Mode::Ask, &Rules::default(), "write", write(&path)) {
             prop_assert_eq!(judge(Mode::Ask, &rules(&[&rule], &[]), "write", write(&path)), Verdict::Run, "{}", rule);
+        }
+    }
+}
+
+/// A directory whose `ls` does nothing and whose `evil` leaves a mark; answers whether a shell that
+/// runs `text` there leaves it.
+fn leaves_a_mark(dir: &Path, text: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let bin = dir.join("bin");
+    let mark = dir.join("mark");
+    if !bin.exists() {
+        std::fs::create_dir_all(dir.join("cwd")).unwrap();
+        std::fs::create_dir(&bin).unwrap();
+        for (name, script) in
+            [("ls", "#!/bin/sh\n".to_owned()), ("evil", format!("#!/bin/sh\n: > '{}'\n", mark.display()))]
+        {
+            std::fs::write(bin.join(name), script).unwrap();
+            std::fs::set_permissions(bin.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+    let _ = std::fs::remove_file(&mark);
+    let shell = ["/bin/bash", "/bin/sh"].into_iter().find(|s| Path::new(s).exists()).unwrap();
+    let _ = std::process::Command::new(shell)
+        .args(["-c", text])
+        .current_dir(dir.join("cwd"))
+        .env_clear()
+        .env("PATH", &bin)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    mark.exists()
+}
+
+/// Pieces of which command lines are put together.
+const PIECES: [&str; 28] = [
+    "ls", "ls", "ls", "evil", "evil", " ", " ", " ", ";", "&", "|", "\n", "&&", "||", "'", "\"", "\\", "`", "$(", ")",
+    "(", "{ ", "; }", "#", "<", ">", "x", "\\\n",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 400, ..ProptestConfig::default() })]
+
+    /// A real shell runs nothing else when given what runs by rule, and nothing that is forbidden
+    /// when given what is not denied.
+    #[test]
+    fn a_shell_agrees(pieces in prop::collection::vec(prop::sample::select(&PIECES[..]), 1..9)) {
+        let text = pieces.concat();
+        if text.contains("evil") && (runs(&["bash(ls*)"], &text) || !denied("bash(evil*)", &text)) {
+            let dir = tempfile::tempdir().unwrap();
+            prop_assert!(!leaves_a_mark(dir.path(), &text), "{text:?}");
         }
     }
 }
