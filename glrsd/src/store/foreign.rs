@@ -222,21 +222,20 @@ fn salvage(b: &[u8], first: Option<Doc>, id: &SessionId, notices: &mut Vec<Strin
     }
     if let Some(doc) = best.as_ref().filter(|d| d.whole) {
         notices.push(format!(
-            "The file held more than one document, as after a write that was cut off; the whole one with {} entries was \
-             taken. The file as it was is kept beside this one at the next write.",
+            "The file held more than one document, as after a write that was cut off; the whole one with {} \
+             entries was taken. The file as it was is kept beside this one at the next write.",
             doc.items.len()
         ));
         return best;
     }
-    if had_first && let Some(mended) = Doc::read(b, 0, true).filter(|d| d.holes > 0) {
-        if mended.items.len() as u64 > mended.holes && mended.whole {
-            notices.push(format!(
-                "{} damaged entries could not be read and were skipped. The file as it was is kept beside this one at \
-                 the next write.",
-                mended.holes
-            ));
-            return Some(mended);
-        }
+    let mended = if had_first { Doc::read(b, 0, true) } else { None };
+    if let Some(mended) = mended.filter(|d| d.whole && d.holes > 0 && d.items.len() as u64 > d.holes) {
+        notices.push(format!(
+            "{} damaged entries could not be read and were skipped. The file as it was is kept beside this one at the \
+             next write.",
+            mended.holes
+        ));
+        return Some(mended);
     }
     let doc = best?;
     // A header that can be read but nothing behind it: whole lines further on may still be there.

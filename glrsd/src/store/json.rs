@@ -105,6 +105,9 @@ pub(crate) fn value_end(b: &[u8], mut i: usize) -> Result<usize, Stop> {
     }
 }
 
+/// Key, with its quotes, and value.
+pub(crate) type Member<'a> = (&'a [u8], &'a [u8]);
+
 /// Walks an array or an object piece by piece.
 pub(crate) struct Walk<'a> {
     b: &'a [u8],
@@ -172,7 +175,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The next member of an object: key with its quotes, and value.
-    pub(crate) fn member(&mut self) -> Result<Option<(&'a [u8], &'a [u8])>, Stop> {
+    pub(crate) fn member(&mut self) -> Result<Option<Member<'a>>, Stop> {
         let Some(key) = self.key()? else { return Ok(None) };
         let from = self.at;
         self.at = value_end(self.b, from)?;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// How every header line of ours starts.
-const HEADER: &[u8] = b"{\"schema\":2,\"id\":\"";
+pub(crate) const HEADER: &[u8] = b"{\"schema\":2,\"id\":\"";
 const HEADER_END: &[u8] = b"\"events\":[";
 /// How every trailer of ours starts.
 pub(crate) const TRAILER: &[u8] = b"],\"updatedAt\":";

@@ -7,7 +7,7 @@ use super::disk::{Stamp, open_regular, read_range};
 use super::error::LoadError;
 use super::foreign::{self, Loaded, Unreadable};
 use super::json;
-use super::layout::{Header, TRAILER, Trailer, whole_entry_in};
+use super::layout::{HEADER, Header, TRAILER, Trailer, whole_entry_in};
 use super::lines::{Backward, Forward};
 use glrs_protocol::SessionId;
 use memchr::memmem;
@@ -174,6 +174,9 @@ impl Ours {
         let whole = !known || size <= CHECK_WHOLE;
         let from = if whole { self.start } else { self.synced };
         let seen = self.walk(from, found.at)?;
+        if seen.glued {
+            return Ok(false);
+        }
         self.bad = seen.bad;
         self.count = if whole { seen.lines } else { t.entries.max(seen.lines) };
         if seen.good_end < found.at && self.synced < found.at {
@@ -208,7 +211,7 @@ impl Ours {
         let keep = seen.good_end.max(self.start);
         self.count = seen.lines - seen.lines_behind(keep);
         self.bad = seen.bad - seen.lines_behind(keep).min(seen.bad);
-        if self.count == 0 {
+        if self.count == 0 || seen.glued {
             return Ok(false);
         }
         let rest = read_range(&self.file, keep, usize::try_from(size - keep).unwrap_or(usize::MAX))?;
@@ -264,6 +267,7 @@ impl Ours {
                 seen.behind.clear();
             } else {
                 seen.bad += 1;
+                seen.glued |= memmem::find(line.bytes, HEADER).is_some();
                 // Only the run of bad lines at the end matters, and only while it may be cut.
                 seen.behind.push(line.at);
             }
@@ -288,6 +292,8 @@ impl Ours {
 struct Seen {
     lines: u64,
     bad: u64,
+    /// Whether a document starts inside a line: the whole one is chosen elsewhere.
+    glued: bool,
     /// Behind the last whole entry.
     good_end: u64,
     /// Where the bad lines behind it start.

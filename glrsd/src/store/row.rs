@@ -123,13 +123,14 @@ fn read(reader: &LogReader, updated_at: String, context_tokens: u64) -> Result<R
     };
     let (mut first, mut by_model) = (None, None);
     let ours = memmem::Finder::new(b"\"glrs:");
+    let skip = b"\"glrs:".len();
     // Nearly every line is passed over by its first bytes; only few are parsed.
     reader.scan(&mut |_, raw| {
         if first.is_none() && raw.starts_with("{\"type\":\"user\"") {
             first = json::member(raw.as_bytes(), "text").and_then(json::text).filter(|t| !t.trim().is_empty());
         } else if raw.starts_with("{\"type\":\"custom\"")
             && let Some(i) = ours.find(raw.as_bytes())
-            && SHOWN.iter().any(|k| raw.as_bytes()[i + 7..].starts_with(k))
+            && SHOWN.iter().any(|k| raw.as_bytes()[i + skip..].starts_with(k))
             && let Ok(Entry::Custom(c)) = Entry::parse(raw)
         {
             take(&mut row, &mut by_model, &c.custom, c.data.get());

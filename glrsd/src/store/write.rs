@@ -75,12 +75,10 @@ impl Log {
             self.stamp = Some(stamp);
             self.writable = true;
         }
-        if let Some((from, to)) = self.cut {
-            if self.keep_cut {
-                let bytes = read_range(&file, from, usize::try_from(to - from).unwrap_or(usize::MAX))?;
-                self.inner.disk.put(&beside(&self.path, "torn"), &bytes)?;
-                self.keep_cut = false;
-            }
+        if let Some((from, to)) = self.cut.filter(|_| self.keep_cut) {
+            let bytes = read_range(&file, from, usize::try_from(to - from).unwrap_or(usize::MAX))?;
+            self.inner.disk.put(&beside(&self.path, "torn"), &bytes)?;
+            self.keep_cut = false;
         }
         let trailer = self.trailer_now(self.synced);
         let fresh = usize::try_from(self.written - self.tail_base).unwrap_or(usize::MAX);
