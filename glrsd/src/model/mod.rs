@@ -18,6 +18,10 @@ mod registry;
 mod rehearsal;
 mod remote;
 mod sse;
+#[cfg(test)]
+mod stream_tests;
+#[cfg(test)]
+mod testing;
 
 pub use registry::Models;
 
