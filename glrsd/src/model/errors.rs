@@ -99,8 +99,8 @@ fn describe(v: &Value) -> (String, String) {
 }
 
 fn collect(v: &Value, codes: &mut Vec<String>, message: &mut String, depth: usize) {
-    // Error bodies nest two or three deep; more is someone's payload.
-    if depth > 4 {
+    // Gateways wrap an upstream's error in their own, often as a string; deeper is someone's payload.
+    if depth > 6 {
         return;
     }
     match v {

@@ -19,6 +19,10 @@ mod rehearsal;
 mod remote;
 mod sets;
 mod sse;
+#[cfg(test)]
+mod stream_tests;
+#[cfg(test)]
+mod testing;
 
 pub use registry::Models;
 pub use sets::ModelSets;
