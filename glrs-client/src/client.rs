@@ -96,8 +96,7 @@ impl Client {
             .request_timeout(Duration::from_secs(120))
             .max_buffer_capacity_per_subscription(EVENT_BUFFER)
             .build_with_tokio(sender, receiver);
-        let params =
-            Hello { client: options.ident.clone(), protocol: Range { min: PROTOCOL_MIN, max: PROTOCOL } };
+        let params = Hello { client: options.ident.clone(), protocol: Range { min: PROTOCOL_MIN, max: PROTOCOL } };
         let first = tokio::time::timeout(options.patience, request::<m::HelloM>(&rpc, &params)).await;
         let hello = match first {
             Err(_) => {
@@ -124,9 +123,8 @@ impl Client {
     /// A sentence when client and daemon are of different releases.
     pub fn skew(&self) -> Option<String> {
         let (ours, theirs) = (env!("CARGO_PKG_VERSION"), &self.inner.hello.daemon.version);
-        (ours != theirs).then(|| {
-            format!("the daemon is glrs {theirs}, this is {ours}: `glrs daemon restart` brings them together")
-        })
+        (ours != theirs)
+            .then(|| format!("the daemon is glrs {theirs}, this is {ours}: `glrs daemon restart` brings them together"))
     }
 
     /// Calls a method.

@@ -287,8 +287,7 @@ mod tests {
     fn options(dir: &Path, script: Option<&str>) -> ConnectOptions {
         let mut o = ConnectOptions::new(dir.join("s.sock"), "script");
         o.patience = Duration::from_millis(1500);
-        o.start = script
-            .map(|s| DaemonCommand { program: "/bin/sh".into(), args: vec!["-c".into(), s.into()] });
+        o.start = script.map(|s| DaemonCommand { program: "/bin/sh".into(), args: vec!["-c".into(), s.into()] });
         o
     }
 

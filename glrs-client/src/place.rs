@@ -57,6 +57,12 @@ pub fn socket(vars: &Vars, uid: u32) -> Result<PathBuf, String> {
     })
 }
 
+/// The daemon's data directory as this environment names it: where its log is, should it not run.
+pub fn root(vars: &Vars) -> Option<PathBuf> {
+    let data = || absolute(vars, "XDG_DATA_HOME").or_else(|| Some(absolute(vars, "HOME")?.join(".local/share")));
+    absolute(vars, "GLRS_HOME").or_else(|| Some(data()?.join("glrs")))
+}
+
 /// Names that describe the caller's terminal session, not the work: a tool that ran with them
 /// would believe it sits in that terminal.
 const TERMINAL_ONLY: [&str; 19] = [
@@ -107,6 +113,15 @@ mod tests {
         assert_eq!(s(&[("GLRS_HOME", "/x"), ("XDG_RUNTIME_DIR", "/run/u")]), PathBuf::from("/x/glrsd.sock"));
         assert_eq!(s(&[("GLRS_HOME", "/x"), ("GLRS_SOCKET", "/y/s")]), PathBuf::from("/y/s"));
         assert!(socket(&vars(&[("GLRS_HOME", "rel")]), 7).is_err());
+    }
+
+    #[test]
+    fn the_data_directory_follows_the_same_variables() {
+        let r = |p: &[(&str, &str)]| root(&vars(p));
+        assert_eq!(r(&[("HOME", "/h")]), Some(PathBuf::from("/h/.local/share/glrs")));
+        assert_eq!(r(&[("HOME", "/h"), ("XDG_DATA_HOME", "/d")]), Some(PathBuf::from("/d/glrs")));
+        assert_eq!(r(&[("HOME", "/h"), ("GLRS_HOME", "/g")]), Some(PathBuf::from("/g")));
+        assert_eq!(r(&[]), None);
     }
 
     #[test]

@@ -204,7 +204,10 @@ mod tests {
 
     #[test]
     fn numbers_and_times_read_well() {
-        assert_eq!([0, 950, 41_234, 150_000, 200_000, 1_000_000].map(count), ["0", "950", "41.2k", "150k", "200k", "1M"]);
+        assert_eq!(
+            [0, 950, 41_234, 150_000, 200_000, 1_000_000].map(count),
+            ["0", "950", "41.2k", "150k", "200k", "1M"]
+        );
         assert_eq!([120, 3400, 125_000, 3_720_000].map(elapsed), ["120 ms", "3.4 s", "2 min 5 s", "1 h 2 min"]);
         let now: jiff::Timestamp = "2026-09-06T14:00:00Z".parse().unwrap();
         assert_eq!(ago("2026-09-06T13:30:00.000Z", now), "30 min ago");
