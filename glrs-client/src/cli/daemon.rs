@@ -1,0 +1,221 @@
+//! `glrs daemon …`: the daemon itself. `run` never comes here: the executable routes it to the
+//! daemon before arguments are parsed, and is listed for the help only.
+
+use super::Ctx;
+use super::failure::{Exit, Failure};
+use super::output;
+use crate::client::Client;
+use crate::connect::{ConnectError, ConnectOptions};
+use crate::{place, text};
+use clap::Subcommand;
+use glrs_protocol::error::ErrorKind;
+use glrs_protocol::methods::m;
+use glrs_protocol::params::{DaemonStatus, Empty, Shutdown};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// How long a draining daemon may take before we stop waiting for it.
+const DRAIN: Duration = Duration::from_secs(120);
+
+/// What to do with the daemon.
+#[derive(Debug, Subcommand)]
+pub enum DaemonCmd {
+    /// Run the daemon here, in the foreground
+    Run {
+        /// As clients start it: say `ready` on stdout, log to the log file only
+        #[arg(long)]
+        background: bool,
+    },
+    /// How it does
+    Status {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let running steps end, stop it and start it again
+    Restart {
+        /// Do not wait for running steps
+        #[arg(long)]
+        now: bool,
+    },
+    /// Let running steps end and stop it
+    Stop {
+        /// Do not wait for running steps
+        #[arg(long)]
+        now: bool,
+    },
+    /// Its log
+    Logs {
+        /// The last so many lines
+        #[arg(short = 'n', long, default_value_t = 100)]
+        lines: usize,
+        /// Go on with what is added
+        #[arg(short, long)]
+        follow: bool,
+    },
+}
+
+/// Runs `glrs daemon …`.
+///
+/// # Errors
+/// When the daemon does not do it.
+pub async fn run(ctx: &Ctx, command: DaemonCmd) -> Result<Exit, Failure> {
+    match command {
+        DaemonCmd::Run { .. } => Err(Failure::usage("write `glrs daemon run` with nothing before `daemon`")),
+        DaemonCmd::Status { json } => status(ctx, json).await,
+        DaemonCmd::Stop { now } => {
+            if stop(ctx, now).await? {
+                output::note("the daemon has stopped");
+            } else {
+                output::note("no daemon runs");
+            }
+            Ok(Exit::Done)
+        }
+        DaemonCmd::Restart { now } => {
+            stop(ctx, now).await?;
+            let client = ctx.connect("script").await?;
+            let daemon = &client.daemon().daemon;
+            output::note(&format!("glrs {} serves, pid {}", daemon.version, daemon.pid));
+            Ok(Exit::Done)
+        }
+        DaemonCmd::Logs { lines, follow } => logs(ctx, lines, follow).await,
+    }
+}
+
+/// Connects to a daemon that runs already; `None` when none does.
+async fn running(ctx: &Ctx) -> Result<Option<Client>, Failure> {
+    match Client::connect(&ConnectOptions::new(ctx.socket.clone(), "script")).await {
+        Ok(client) => Ok(Some(client)),
+        Err(ConnectError::NotRunning(_)) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+async fn status(ctx: &Ctx, json: bool) -> Result<Exit, Failure> {
+    let Some(client) = running(ctx).await? else {
+        if json {
+            output::json(&serde_json::json!({"running": false, "socket": ctx.socket}))?;
+        } else {
+            output::text(&format!("no daemon runs; commands that need one start it ({})", ctx.socket.display()))?;
+        }
+        return Ok(Exit::Error);
+    };
+    let status = client.call::<m::DaemonStatusM>(&Empty {}).await?;
+    if json {
+        output::json(&status)?;
+    } else {
+        output::text(&describe(&status, jiff::Timestamp::now()))?;
+        if let Some(skew) = client.skew() {
+            output::complain(&skew);
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn describe(s: &DaemonStatus, now: jiff::Timestamp) -> String {
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let draining = if s.draining { ", stopping: it takes no new work" } else { "" };
+    output::columns(&[
+        row("daemon", format!("glrs {}, pid {}{draining}", s.daemon.version, s.daemon.pid)),
+        row("since", format!("{} ({})", s.daemon.started_at, text::ago(&s.daemon.started_at, now))),
+        row("data", text::one_line(&s.data_dir)),
+        row("socket", text::one_line(&s.socket)),
+        row("clients", s.clients.to_string()),
+        row("sessions", format!("{} in memory, {} running", s.loaded, s.running)),
+    ])
+}
+
+/// Stops a daemon that runs; false when none does. Returns once it no longer listens.
+async fn stop(ctx: &Ctx, now: bool) -> Result<bool, Failure> {
+    let Some(client) = running(ctx).await? else { return Ok(false) };
+    let boot = client.daemon().daemon.boot_id.clone();
+    match client.call::<m::DaemonShutdownM>(&Shutdown { drain: !now }).await {
+        Ok(_) => {}
+        // Gone before it could answer, or on its way out already: what was asked for.
+        Err(e) if e.is_connection() || e.kind() == ErrorKind::ShuttingDown => {}
+        Err(e) => return Err(e.into()),
+    }
+    let deadline = Instant::now() + DRAIN;
+    if tokio::time::timeout(Duration::from_secs(2), client.disconnected()).await.is_err() {
+        output::note("waiting for running steps to end (ctrl+c leaves it to the daemon; --now does not wait)");
+        if tokio::time::timeout_at(deadline, client.disconnected()).await.is_err() {
+            return Err(Failure::error("the daemon still runs; `glrs daemon stop --now` does not wait for its steps"));
+        }
+    }
+    // The connection ends a little before the socket and the lock are free.
+    loop {
+        match running(ctx).await {
+            Ok(None) => return Ok(true),
+            // Somebody started the next one already.
+            Ok(Some(other)) if other.daemon().daemon.boot_id != boot => return Ok(true),
+            _ if Instant::now() >= deadline => return Err(Failure::error("the daemon closes but does not end")),
+            _ => sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+/// Where the daemon's log is: as it says, else as our environment says.
+async fn log_path(ctx: &Ctx) -> Result<PathBuf, Failure> {
+    if let Ok(Some(client)) = running(ctx).await
+        && let Ok(status) = client.call::<m::DaemonStatusM>(&Empty {}).await
+    {
+        return Ok(PathBuf::from(status.data_dir).join("glrsd.log"));
+    }
+    place::root(&ctx.vars)
+        .map(|root| root.join("glrsd.log"))
+        .ok_or_else(|| Failure::error("no home directory: set HOME or GLRS_HOME to an absolute path"))
+}
+
+async fn logs(ctx: &Ctx, lines: usize, follow: bool) -> Result<Exit, Failure> {
+    let path = log_path(ctx).await?;
+    let mut file =
+        std::fs::File::open(&path).map_err(|e| Failure::error(format!("no log to show, {}: {e}", path.display())))?;
+    // Enough for the lines of any log; a longer look belongs to a pager.
+    let from = file.metadata()?.len().saturating_sub(4 * 1024 * 1024);
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let shown = last_lines(&String::from_utf8_lossy(&bytes), lines);
+    if !shown.is_empty() {
+        output::text(&text::sanitise(&shown))?;
+    }
+    let mut at = from + bytes.len() as u64;
+    if !follow {
+        return Ok(Exit::Done);
+    }
+    loop {
+        sleep(Duration::from_millis(250)).await;
+        // A log that was rotated begins anew.
+        let len = std::fs::metadata(&path).map(|m| m.len()).unwrap_or(0);
+        if len < at {
+            at = 0;
+        }
+        if len > at
+            && let Ok(mut file) = std::fs::File::open(&path)
+        {
+            file.seek(SeekFrom::Start(at))?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            at += bytes.len() as u64;
+            output::text(&text::sanitise(&String::from_utf8_lossy(&bytes)))?;
+        }
+    }
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_shown() {
+        assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc");
+        assert_eq!(last_lines("", 2), "");
+    }
+}
