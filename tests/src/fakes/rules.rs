@@ -1,0 +1,91 @@
+//! What the rules of both dialects share: refusals, names, and what a fake has issued.
+
+use super::reply::{Reply, Step};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// Why a request is refused, in the provider's own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// HTTP status.
+    pub status: u16,
+    /// The provider's word for the kind of error.
+    pub kind: String,
+    /// The provider's message.
+    pub message: String,
+    /// The parameter at fault, where the dialect names it.
+    pub param: Option<String>,
+}
+
+impl Refusal {
+    /// A refusal.
+    pub fn new(status: u16, kind: &str, message: &str) -> Self {
+        Self { status, kind: kind.to_owned(), message: message.to_owned(), param: None }
+    }
+
+    /// An invalid request.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self { status: 400, kind: "invalid_request_error".to_owned(), message: message.into(), param: None }
+    }
+
+    /// The same, naming the parameter.
+    #[must_use]
+    pub fn at(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+}
+
+/// What a fake has given out and expects back unchanged.
+#[derive(Debug, Default)]
+pub struct Issued {
+    /// Reasoning text by signature.
+    signatures: HashMap<String, String>,
+    /// Signature of the reasoning that came before a call, by the call's id.
+    before_call: HashMap<String, String>,
+}
+
+impl Issued {
+    pub(super) fn remember(&mut self, reply: &Reply) {
+        let mut sealed = None;
+        for step in &reply.steps {
+            match step {
+                Step::Reasoning { pieces, signature } => {
+                    self.signatures.insert(signature.clone(), pieces.concat());
+                    sealed = Some(signature.clone());
+                }
+                Step::Tool { id: Some(id), .. } => {
+                    if let Some(signature) = &sealed {
+                        self.before_call.insert(id.clone(), signature.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether this reasoning was issued with this signature, unchanged.
+    pub fn genuine(&self, text: &str, signature: &str) -> bool {
+        self.signatures.get(signature).is_some_and(|t| t == text)
+    }
+
+    /// Signature of the reasoning that has to stand before a call.
+    pub fn needed_before(&self, call: &str) -> Option<&str> {
+        self.before_call.get(call).map(String::as_str)
+    }
+}
+
+/// Whether the text has 1 to `most` characters of `[a-zA-Z0-9_-]`.
+pub fn is_name(text: &str, most: usize) -> bool {
+    (1..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+/// The first key of an object that is not among `known`.
+pub fn unknown_key<'a>(object: &'a Value, known: &[&str]) -> Option<&'a str> {
+    object.as_object()?.keys().map(String::as_str).find(|k| !known.contains(k))
+}
+
+/// The array under `key`, empty when there is none.
+pub fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
