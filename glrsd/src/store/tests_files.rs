@@ -265,7 +265,8 @@ fn foreign_layouts_keep_every_value() {
 fn bytes_that_are_no_utf8_cost_only_themselves() {
     let d = dir();
     let store = d.store();
-    let was = b"{\"schema\":2,\"events\":[{\"type\":\"user\",\"text\":\"a\xff\xfeb\"},{\"type\":\"user\",\"text\":\"c\"}]}";
+    let was =
+        b"{\"schema\":2,\"events\":[{\"type\":\"user\",\"text\":\"a\xff\xfeb\"},{\"type\":\"user\",\"text\":\"c\"}]}";
     d.put("bbbbbbbb.json", was);
     let mut log = store.load(&id("bbbbbbbb")).unwrap();
     assert!(all(&log)[0].contains("a\u{fffd}\u{fffd}b") && log.salvage().len() == 1);
