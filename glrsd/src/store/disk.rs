@@ -165,11 +165,7 @@ impl Disk {
     pub(crate) fn publish(&self, temp: NamedTempFile, path: &Path, over: bool) -> io::Result<File> {
         self.sync_data(temp.as_file(), path)?;
         self.gate(Op::Rename, path)?;
-        if over {
-            temp.persist(path).map_err(|e| e.error)
-        } else {
-            temp.persist_noclobber(path).map_err(|e| e.error)
-        }
+        if over { temp.persist(path).map_err(|e| e.error) } else { temp.persist_noclobber(path).map_err(|e| e.error) }
     }
 
     /// Replaces or makes a whole small file, durably.

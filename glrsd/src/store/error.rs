@@ -55,9 +55,7 @@ pub enum LoadError {
         why: String,
     },
     /// The file was written by a newer glrs.
-    #[error(
-        "the session's file has schema {schema}, this glrs knows up to 2: update glrs; the file is left as it is"
-    )]
+    #[error("the session's file has schema {schema}, this glrs knows up to 2: update glrs; the file is left as it is")]
     NewerSchema {
         /// The schema it names.
         schema: u64,

@@ -14,7 +14,7 @@ use glrs_protocol::{
 use memchr::memmem;
 
 /// What stands in the place, and under the number, of an entry that cannot be read.
-const HOLE: &[u8] =
+pub(crate) const HOLE: &[u8] =
     b"{\"type\":\"notice\",\"text\":\"The entry that stood here could not be read.\",\"at\":\"\"}";
 
 /// A document in our layout, in memory.
@@ -61,6 +61,8 @@ struct Doc {
     whole: bool,
     /// Entries that could not be read and were replaced by a notice.
     holes: u64,
+    /// Whether a second list took the place of a first.
+    replaced: bool,
     /// Where it ends.
     end: usize,
 }
@@ -85,6 +87,7 @@ impl Doc {
             if list && b.get(walk.at) == Some(&b'[') {
                 doc.has_events |= key == b"\"events\"";
                 doc.has_messages |= key == b"\"messages\"";
+                doc.replaced |= !doc.items.is_empty();
                 doc.items.clear();
                 match doc.items_at(b, walk.at, mend) {
                     Some(end) => walk.at = end,
@@ -102,7 +105,7 @@ impl Doc {
                 b"\"cwd\"" => doc.cwd = Some(value),
                 b"\"updatedAt\"" => doc.updated_at = Some(value),
                 b"\"contextTokens\"" => doc.context_tokens = Some(value),
-                _ if is_known(key) => {}
+                _ if is_known(key) && key != b"\"messages\"" => {}
                 _ => {
                     sealed += u32::from(matches!(key, b"\"iv\"" | b"\"tag\"" | b"\"data\""));
                     doc.extra.push((key.to_vec(), value));
@@ -279,8 +282,7 @@ fn lines(b: &[u8], id: &SessionId, mut notices: Vec<String>) -> Result<Loaded, U
 fn assemble(doc: Doc, id: &SessionId, mut notices: Vec<String>) -> Loaded {
     let string = |v: &Option<Vec<u8>>| v.clone().filter(|v| v.starts_with(b"\"")).unwrap_or(b"\"\"".to_vec());
     let (created, cwd, updated) = (string(&doc.created_at), string(&doc.cwd), string(&doc.updated_at));
-    let items =
-        if doc.has_events { doc.items } else { migrate::entries_of_messages(&doc.items, &created, &updated) };
+    let items = if doc.has_events { doc.items } else { migrate::entries_of_messages(&doc.items, &created, &updated) };
     let header = Header::build(id, &created, &cwd, &doc.extra);
     let mut body = header.line.clone();
     let (mut count, mut unread) = (0u64, doc.holes);
@@ -300,18 +302,15 @@ fn assemble(doc: Doc, id: &SessionId, mut notices: Vec<String>) -> Loaded {
     if unread > doc.holes {
         notices.push(format!("{} damaged entries could not be read and were skipped.", unread - doc.holes));
     }
-    let mut lossy = unread > 0;
+    let mut lossy = unread > 0 || doc.replaced;
     if let Err(e) = std::str::from_utf8(&body) {
         // Strict readers refuse a file with such bytes; the original keeps them.
-        notices.push(format!("Bytes that are not UTF-8 (the first after {} bytes) are shown as U+FFFD.", e.valid_up_to()));
+        notices
+            .push(format!("Bytes that are not UTF-8 (the first after {} bytes) are shown as U+FFFD.", e.valid_up_to()));
         body = String::from_utf8_lossy(&body).into_owned().into_bytes();
         lossy = true;
     }
-    let header = body
-        .iter()
-        .position(|c| *c == b'\n')
-        .and_then(|i| Header::parse(&body[..=i], id))
-        .unwrap_or(header);
+    let header = body.iter().position(|c| *c == b'\n').and_then(|i| Header::parse(&body[..=i], id)).unwrap_or(header);
     let updated_at = json::text(&updated).unwrap_or_default();
     let context_tokens = doc.context_tokens.and_then(|v| parse_count(&json::utf8(&v))).unwrap_or(0);
     Loaded { header, body, count, updated_at, context_tokens, notices, lossy }

@@ -15,9 +15,8 @@ pub(crate) const TRAILER: &[u8] = b"],\"updatedAt\":";
 /// How every entry starts, after the comma.
 pub(crate) const ENTRY: &[u8] = b"{\"type\":\"";
 /// Top-level keys that the header, the entries or the trailer stand for.
-pub(crate) const KNOWN: [&str; 10] = [
-    "schema", "id", "createdAt", "cwd", "events", "messages", "updatedAt", "contextTokens", "entries", "synced",
-];
+pub(crate) const KNOWN: [&str; 10] =
+    ["schema", "id", "createdAt", "cwd", "events", "messages", "updatedAt", "contextTokens", "entries", "synced"];
 
 /// What stands before the entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,11 +197,11 @@ mod tests {
     #[test]
     fn header_and_trailer_are_as_documented() {
         let h = Header::new(&id(), "2026-09-06T14:00:00.000Z", "/r");
-        let line =
-            "{\"schema\":2,\"id\":\"3f9a1c2b\",\"createdAt\":\"2026-09-06T14:00:00.000Z\",\"cwd\":\"/r\",\"events\":[\n";
+        let line = "{\"schema\":2,\"id\":\"3f9a1c2b\",\"createdAt\":\"2026-09-06T14:00:00.000Z\",\"cwd\":\"/r\",\"events\":[\n";
         assert_eq!(h.line, line.as_bytes());
         assert_eq!(Header::parse(line.as_bytes(), &id()), Some(h));
-        let t = Trailer { updated_at: "2026-09-06T14:00:09.000Z".into(), context_tokens: 2190, entries: 2, synced: 143 };
+        let t =
+            Trailer { updated_at: "2026-09-06T14:00:09.000Z".into(), context_tokens: 2190, entries: 2, synced: 143 };
         let bytes = t.to_bytes();
         assert_eq!(
             bytes,

@@ -50,6 +50,8 @@ pub struct Log {
     pub(super) keep_cut: bool,
     /// Whether the file as it was has to be kept aside when it is rewritten.
     pub(super) keep_original: bool,
+    /// Where it was kept.
+    pub(super) kept: Option<PathBuf>,
     /// Entries from this offset on were appended here.
     pub(super) own_from: u64,
     updated_at: String,
@@ -95,6 +97,7 @@ impl Log {
             cut: None,
             keep_cut: false,
             keep_original: loaded.lossy && stamp.is_some(),
+            kept: None,
             own_from: end,
             updated_at: loaded.updated_at,
             context_tokens: loaded.context_tokens,
@@ -130,6 +133,7 @@ impl Log {
             cut: o.cut,
             keep_cut: o.keep_cut,
             keep_original: false,
+            kept: None,
             own_from: o.end,
             updated_at: o.updated_at,
             context_tokens: o.context_tokens,

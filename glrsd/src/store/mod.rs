@@ -8,6 +8,7 @@
 //! store's own.
 
 mod blobs;
+mod check;
 mod disk;
 mod error;
 mod foreign;
@@ -35,8 +36,9 @@ mod tests_files;
 #[cfg(test)]
 mod tests_torn;
 
+pub use check::Check;
 pub use disk::{Fault, Faults, Op};
-pub use error::{DeleteError, DiskError, ForkError, Foreign, LoadError, OpenError};
+pub use error::{DeleteError, DiskError, Foreign, ForkError, LoadError, OpenError};
 pub use layout::Header;
 pub use live::Live;
 pub use log::Log;
@@ -105,14 +107,7 @@ impl Store {
 
     fn build(paths: Paths, disk: Disk, held: Option<File>) -> Self {
         let pool = Pool::new(&disk);
-        Self(Arc::new(Inner {
-            paths,
-            disk,
-            pool,
-            rows: Mutex::default(),
-            prompts: Mutex::default(),
-            _lock: held,
-        }))
+        Self(Arc::new(Inner { paths, disk, pool, rows: Mutex::default(), prompts: Mutex::default(), _lock: held }))
     }
 
     fn open_with(paths: Paths, faults: Option<Faults>) -> Result<Self, OpenError> {

@@ -192,10 +192,8 @@ impl Ours {
             self.notices.push(format!("The last {dropped} lines of the file were damaged; they are kept beside it."));
         }
         if found.nuls > 0 {
-            self.notices.push(format!(
-                "The file ended in {} NUL bytes, as after a power loss; they were dropped.",
-                found.nuls
-            ));
+            self.notices
+                .push(format!("The file ended in {} NUL bytes, as after a power loss; they were dropped.", found.nuls));
         }
         let bare = self.end + self.trailer.len() as u64;
         if self.cut.is_none() && bare < size {
@@ -228,9 +226,8 @@ impl Ours {
             self.cut_at(keep, size, !torn_trailer && !text.is_empty());
             if text.len() < rest.len() {
                 let nuls = rest.iter().filter(|c| **c == 0).count();
-                self.notices.push(format!(
-                    "The file ended in {nuls} NUL bytes, as after a power loss; they were dropped."
-                ));
+                self.notices
+                    .push(format!("The file ended in {nuls} NUL bytes, as after a power loss; they were dropped."));
             }
             if self.keep_cut {
                 self.notices.push(format!(
@@ -240,8 +237,10 @@ impl Ours {
                 ));
             }
         } else {
-            self.notices
-                .push(format!("The file ended without its last line, after entry {}: later ones may be lost.", self.count));
+            self.notices.push(format!(
+                "The file ended without its last line, after entry {}: later ones may be lost.",
+                self.count
+            ));
         }
         self.end = keep;
         Ok(true)

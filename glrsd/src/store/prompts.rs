@@ -3,11 +3,11 @@
 //! Owns prompts.json: a JSON array of strings, newest last. A damaged one is read as far as it
 //! goes, set aside at the next push, and never wiped. Must not know sessions.
 
+use super::Store;
 use super::error::DiskError;
 use super::json::{self, Walk};
 use super::pool::lock;
 use super::write::beside;
-use super::Store;
 use std::fs;
 use std::io::{self, ErrorKind};
 

@@ -118,16 +118,21 @@ impl Log {
         // A link to the file stays one: what it points to is replaced.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let dir = path.parent().unwrap_or(Path::new(".")).to_owned();
+        let aside = self.keep_original.then(|| beside(&self.path, "torn"));
         let made = (|| {
             disk.make_dir(&dir)?;
             let temp = disk.temp(&dir)?;
             disk.write_at(temp.as_file(), &path, &self.tail, 0)?;
             disk.write_at(temp.as_file(), &path, &trailer, self.end)?;
-            if self.keep_original {
-                disk.link(&path, &beside(&self.path, "torn"))?;
+            if let Some(aside) = &aside {
+                disk.link(&path, aside)?;
             }
             disk.publish(temp, &path, self.stamp.is_some())
         })();
+        if let (Err(_), Some(aside)) = (&made, &aside) {
+            // The file as it was still has its own name.
+            let _ = disk.unlink(aside);
+        }
         let file = match made {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::AlreadyExists && self.stamp.is_none() => return Err(Refused::Foreign),
@@ -137,6 +142,7 @@ impl Log {
         self.file = Some(Arc::new(file));
         self.writable = true;
         self.keep_original = false;
+        self.kept = aside;
         self.sync_failed = false;
         (self.written, self.synced, self.trailer_at) = (self.end, self.end, self.end);
         self.trailer = trailer;
