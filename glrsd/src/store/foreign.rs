@@ -144,7 +144,7 @@ impl Doc {
 /// Where the next whole entry starts, from `from` on: an object of a known kind that is followed
 /// as an element of a list is.
 fn next_entry(b: &[u8], from: usize) -> Option<usize> {
-    memmem::find_iter(&b[from..], b"{\"type\"").map(|i| from + i).find(|&i| {
+    memmem::find_iter(&b[from..], b"{\"type\"").take(MAX_TRIES).map(|i| from + i).find(|&i| {
         let known = json::value_end(b, i).is_ok_and(|end| {
             let kind = json::member(&b[i..end], "type").unwrap_or_default();
             let known = KINDS.iter().any(|k| kind.len() == k.len() + 2 && &kind[1..kind.len() - 1] == k.as_bytes());
@@ -154,6 +154,8 @@ fn next_entry(b: &[u8], from: usize) -> Option<usize> {
     })
 }
 
+/// How many places are tried as the start of the entry behind a damaged one.
+const MAX_TRIES: usize = 1000;
 /// How many places are tried as the start of a document that was glued behind another.
 const MAX_GLUED: usize = 64;
 

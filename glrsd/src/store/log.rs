@@ -167,6 +167,11 @@ impl Log {
         &self.header
     }
 
+    /// The session.
+    pub fn id(&self) -> &glrs_protocol::SessionId {
+        &self.header.id
+    }
+
     /// Number of entries; unreadable ones count, they keep their number.
     pub fn len(&self) -> u64 {
         self.count
@@ -207,6 +212,12 @@ impl Log {
     /// append: that append mends the file, so they do not come again.
     pub fn salvage(&self) -> &[String] {
         &self.notices
+    }
+
+    /// Where the first write kept what it could not keep in the log: a torn end, or the whole file
+    /// as it was.
+    pub fn kept_aside(&self) -> Option<&Path> {
+        self.kept.as_deref()
     }
 
     /// Lines that hold no whole entry, as far as opening checked. They stay where they are.

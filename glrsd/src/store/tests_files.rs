@@ -184,6 +184,7 @@ fn odd_things_in_the_directory_are_listed_with_the_reason() {
     d.put("00000001.json", b"not json at all");
     d.put("00000002.json", br#"{"schema":2,"id":"00000002","cwd":"/r","events":[{"type":"us"#);
     d.put("aaaaaaaa.json.torn-x", b"{");
+    #[cfg(target_os = "linux")]
     rustix::fs::mknodat(rustix::fs::CWD, s.join("00000003.json"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let rows = store.list().unwrap();
     let why = |n: &str| rows.iter().find(|r| r.name == n).unwrap().broken.clone().unwrap_or_default();
@@ -197,11 +198,12 @@ fn odd_things_in_the_directory_are_listed_with_the_reason() {
         ("ABCDEF01", "abcdef01.json"),
         ("00000001", "no JSON"),
         ("00000002", "before its first entry"),
+        #[cfg(target_os = "linux")]
         ("00000003", "not a regular file"),
     ] {
         assert!(why(name).contains(words), "{name}: {}", why(name));
     }
-    assert_eq!((rows.len(), why(A)), (11, String::new()));
+    assert_eq!((rows.len(), why(A)), (d.names().len() - 1, String::new()), "all but what was kept aside");
     if !rustix::process::getuid().is_root() {
         fs::set_permissions(d.paths.log(&id(A)), fs::Permissions::from_mode(0o000)).unwrap();
         assert!(store.row(&id(A)).unwrap().broken.is_none(), "known already, unchanged");

@@ -77,7 +77,9 @@ impl Log {
         }
         if let Some((from, to)) = self.cut.filter(|_| self.keep_cut) {
             let bytes = read_range(&file, from, usize::try_from(to - from).unwrap_or(usize::MAX))?;
-            self.inner.disk.put(&beside(&self.path, "torn"), &bytes)?;
+            // Tried again under the same name, if its directory could not be synced.
+            let aside = self.kept.get_or_insert_with(|| beside(&self.path, "torn"));
+            self.inner.disk.put(aside, &bytes)?;
             self.keep_cut = false;
         }
         let trailer = self.trailer_now(self.synced);
@@ -142,7 +144,7 @@ impl Log {
         self.file = Some(Arc::new(file));
         self.writable = true;
         self.keep_original = false;
-        self.kept = aside;
+        self.kept = aside.or(self.kept.take());
         self.sync_failed = false;
         (self.written, self.synced, self.trailer_at) = (self.end, self.end, self.end);
         self.trailer = trailer;
