@@ -148,7 +148,7 @@ fn complete(turns: &mut Vec<Turn<'_>>) {
     if matches!(turns.first(), Some(Turn::Assistant(_))) {
         turns.insert(0, user("(the beginning of this conversation is not shown)"));
     }
-    if matches!(turns.last(), Some(Turn::Assistant(_))) {
+    if matches!(turns.last(), None | Some(Turn::Assistant(_))) {
         turns.push(user("(continue)"));
     }
     let mut calls: Vec<String> = Vec::new();

@@ -13,6 +13,8 @@ mod drive;
 mod errors;
 mod http;
 mod keys;
+#[cfg(test)]
+mod legal_tests;
 mod openai;
 mod registry;
 mod rehearsal;

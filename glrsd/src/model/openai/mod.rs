@@ -8,4 +8,4 @@ pub(crate) mod request;
 pub(crate) mod stream;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
