@@ -51,7 +51,7 @@ fn message() -> impl Strategy<Value = Message> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_history_is_legal_everywhere(messages in prop::collection::vec(message(), 1..10), tools: bool, think: bool) {
