@@ -176,7 +176,7 @@ impl Composer {
         }
         let column = text::width(&self.text[start..self.cursor]);
         self.cursor = start - 1;
-        self.to_column(column);
+        self.seek_column(column);
         true
     }
 
@@ -188,11 +188,11 @@ impl Composer {
         }
         let column = text::width(&self.text[self.line_start()..self.cursor]);
         self.cursor = end + 1;
-        self.to_column(column);
+        self.seek_column(column);
         true
     }
 
-    fn to_column(&mut self, column: usize) {
+    fn seek_column(&mut self, column: usize) {
         let (start, end) = (self.line_start(), self.line_end());
         let mut used = 0;
         self.cursor = end;

@@ -42,16 +42,8 @@ impl App {
             KeyCode::Tab => self.tab(1),
             KeyCode::BackTab => self.tab(-1),
             KeyCode::Up if alt => self.take_back(),
-            KeyCode::Up => {
-                if !self.choose(-1) && !self.composer.up() {
-                    self.composer.older();
-                }
-            }
-            KeyCode::Down => {
-                if !self.choose(1) && !self.composer.down() {
-                    self.composer.newer();
-                }
-            }
+            KeyCode::Up => self.vertical(-1),
+            KeyCode::Down => self.vertical(1),
             KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(8),
             KeyCode::PageDown => self.scroll = self.scroll.saturating_add(8),
             KeyCode::Left if ctrl || alt => self.composer.word_left(),
@@ -252,6 +244,19 @@ impl App {
             self.complete_with(&found, 0);
         } else {
             self.completion = Some(found);
+        }
+    }
+
+    /// Among completions, else between lines, else through the history.
+    fn vertical(&mut self, step: isize) {
+        let up = step < 0;
+        if self.choose(step) || (if up { self.composer.up() } else { self.composer.down() }) {
+            return;
+        }
+        if up {
+            self.composer.older();
+        } else {
+            self.composer.newer();
         }
     }
 

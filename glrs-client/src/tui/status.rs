@@ -30,7 +30,7 @@ pub fn level(u: &UsageInfo) -> Style {
 
 /// How full the context is, in percent, rounded.
 pub fn percent(u: &UsageInfo) -> u64 {
-    if u.window == 0 { 0 } else { (u.context_tokens.saturating_mul(100) + u.window / 2) / u.window }
+    (u.context_tokens.saturating_mul(100) + u.window / 2).checked_div(u.window).unwrap_or(0)
 }
 
 /// The status line, at most `max` cells: what matters least goes first when it is too long.
