@@ -4,6 +4,8 @@
 //! One binary, one module per subject. Every test has its own home and daemon, so all run at once.
 //! What is asserted is what the specification fixes; wording is not.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what is wrong by panicking")]
+
 mod bad_input;
 mod cli;
 mod crash;
