@@ -6,6 +6,8 @@
 use super::OURS;
 use crate::view::View;
 use crate::wait::Watched;
+use glrs_protocol::event::EventFrame;
+use glrs_protocol::params::Snapshot;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader};
@@ -70,6 +72,13 @@ impl Seen {
     }
 
     fn event(&mut self, params: &Value) {
+        // Every event is also what the published types say it is. Deltas come in floods; their
+        // fields are all checked by the view.
+        if params["kind"] != "delta"
+            && let Err(e) = EventFrame::parse(&params.to_string())
+        {
+            self.faults.push(format!("not an event as published ({e}): {params}"));
+        }
         let session = params["session"].as_str().unwrap_or_default();
         match self.views.get_mut(session) {
             Some(view) => view.event(params),
@@ -92,6 +101,9 @@ impl Seen {
         if let Some(params) = self.attaching.remove(&id)
             && let Some(snap) = message.get("result")
         {
+            if let Err(e) = serde_json::from_str::<Snapshot>(&snap.to_string()) {
+                self.faults.push(format!("not a snapshot as published ({e}): {snap}"));
+            }
             let session = params["id"].as_str().unwrap_or_default().to_owned();
             self.views.entry(session).or_default().snapshot(&params, snap);
         }

@@ -33,12 +33,19 @@ fn event(seq: u64, more: Value) -> Value {
     json!({"jsonrpc": "2.0", "method": "session/event", "params": params})
 }
 
+fn snapshot() -> Value {
+    let info = json!({"id": "3f9a1c2b", "title": "t", "cwd": "/", "createdAt": "t", "updatedAt": "t", "entries": 0,
+        "model": "builtin/rehearsal", "mode": "ask", "state": "idle", "saved": false});
+    let usage = json!({"contextTokens": 0, "window": 1, "line": 0, "calls": 0, "input": 0, "output": 0, "cached": 0,
+        "cost": 0.0});
+    json!({"epoch": "e", "seq": 0, "info": info, "state": {"name": "idle"}, "compaction": {"state": "none"},
+        "disk": {"ok": true}, "entries": [], "inFlight": [], "queue": [], "requests": [], "clients": ["a#1"],
+        "usage": usage, "plan": [], "more": false})
+}
+
 fn daemon(call: &Value) -> Vec<Value> {
     match call["method"].as_str() {
-        Some("session/attach") => {
-            let state = json!({"name": "idle"});
-            vec![reply(call, json!({"epoch": "e", "seq": 0, "state": state, "entries": [], "clients": ["a#1"]}))]
-        }
+        Some("session/attach") => vec![reply(call, snapshot())],
         Some("session/send") => vec![
             reply(call, json!({"outcome": "running"})),
             event(1, json!({"kind": "state", "state": {"name": "running"}})),
