@@ -263,6 +263,11 @@ impl Wire {
         found.unwrap_or_else(|| panic!("waited in vain for: {what}; {}", self.describe()))
     }
 
+    /// Whether what is known of an attached session comes to fit within `timeout`.
+    pub fn sees(&self, session: &str, timeout: Duration, fits: impl Fn(&View) -> bool) -> bool {
+        self.seen.wait_for(timeout, |s| s.views.get(session).is_some_and(&fits).then_some(())).is_some()
+    }
+
     /// Waits until the turn is over and nothing waits.
     ///
     /// # Panics
