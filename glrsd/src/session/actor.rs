@@ -100,6 +100,8 @@ pub(super) struct Actor {
     pub requests: Vec<Open>,
     pub answered: super::requests::Answered,
     pub running: Option<Running>,
+    /// Since when a turn is about to run: its message is in the log, its task not yet made.
+    pub starting: Option<String>,
     pub events: Option<mpsc::Receiver<turn::Event>>,
     pub next_piece: u64,
     pub clients: BTreeMap<u64, Attached>,
@@ -120,6 +122,8 @@ pub(super) struct Actor {
     pub foreign: bool,
     /// State as last published.
     pub shown: Option<glrs_protocol::types::State>,
+    /// Title, model, variant, mode, cwd and whether it is saved, as last published.
+    pub shown_face: Option<(String, String, Option<String>, Mode, String, bool)>,
     /// Usage as last published.
     pub shown_usage: Option<glrs_protocol::types::UsageInfo>,
     /// Whether what opening left out was said.
