@@ -59,6 +59,9 @@ pub struct NewSession {
     pub env: Env,
 }
 
+/// Title, renamed, model, variant, mode, cwd, saved.
+pub(super) type Face = (String, bool, String, Option<String>, Mode, String, bool);
+
 /// An attached client.
 pub(super) struct Attached {
     pub by: String,
@@ -122,8 +125,8 @@ pub(super) struct Actor {
     pub foreign: bool,
     /// State as last published.
     pub shown: Option<glrs_protocol::types::State>,
-    /// Title, model, variant, mode, cwd and whether it is saved, as last published.
-    pub shown_face: Option<(String, String, Option<String>, Mode, String, bool)>,
+    /// What people see of it (see `publish_info_if_new`), as last published.
+    pub shown_face: Option<Face>,
     /// Usage as last published.
     pub shown_usage: Option<glrs_protocol::types::UsageInfo>,
     /// Whether what opening left out was said.

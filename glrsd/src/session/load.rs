@@ -303,11 +303,9 @@ impl Actor {
             let msgs = live.msgs.clone();
             self.begin(user, users, calls);
             self.note(&Record::Step { step, msgs });
-            let model = self.resolve_model().ok();
             if let Some(r) = &mut self.running {
                 r.assistant = assistant;
                 r.step = step;
-                r.model = model;
                 r.phase = glrs_protocol::types::Phase::Asking;
             }
             return true;

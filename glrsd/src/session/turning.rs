@@ -257,6 +257,20 @@ impl Actor {
                 r.users.extend(joined);
             }
         }
+        // After a restart the model is looked up once its key is there: whoever attached brought it.
+        if self.running.as_ref().is_some_and(|r| r.model.is_none()) {
+            match self.resolve_model() {
+                Ok(model) => {
+                    if let Some(r) = &mut self.running {
+                        r.model = Some(model);
+                    }
+                }
+                Err(failure) => {
+                    let _ = reply.send(Step::Stop);
+                    return self.settle(End::Failed(Box::new(failure))).await;
+                }
+            }
+        }
         let call = self.step_call();
         match call {
             Some(call) => {

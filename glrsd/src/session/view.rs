@@ -111,7 +111,7 @@ impl Actor {
     /// Publishes the info if what people see of the session changed.
     pub(super) fn publish_info_if_new(&mut self) {
         let i = self.info();
-        let face = (i.title, i.model, i.variant, i.mode, i.cwd, i.saved);
+        let face = (i.title, i.renamed, i.model, i.variant, i.mode, i.cwd, i.saved);
         if self.shown_face.as_ref() != Some(&face) {
             self.shown_face = Some(face);
             self.publish_info();
@@ -155,8 +155,7 @@ impl Actor {
         {
             self.env = Arc::new(env.into());
         }
-        let joined =
-            self.clients.insert(who.client, Attached { by: who.by.clone(), read_only: p.read_only }).is_none();
+        let joined = self.clients.insert(who.client, Attached { by: who.by.clone(), read_only: p.read_only }).is_none();
         if joined {
             // Told to the others before the subscription: the snapshot has it already.
             self.clients_changed(Some(who.by), None);
