@@ -19,6 +19,9 @@ use tokio::time::{Instant, sleep};
 /// How long a draining daemon may take before we stop waiting for it.
 const DRAIN: Duration = Duration::from_secs(120);
 
+/// How long a process that serves no more is waited for: its parent may never look after it.
+const REAP: Duration = Duration::from_secs(5);
+
 /// What to do with the daemon.
 #[derive(Debug, Subcommand)]
 pub enum DaemonCmd {
@@ -145,9 +148,12 @@ async fn stop(ctx: &Ctx, now: bool) -> Result<bool, Failure> {
         }
     }
     // The connection ends a little before the socket and the lock are free.
+    let mut ended = None;
     loop {
         match running(ctx).await {
-            Ok(None) if !alive(pid) => return Ok(true),
+            Ok(None) if !alive(pid) || Instant::now() >= *ended.get_or_insert(Instant::now() + REAP) => {
+                return Ok(true);
+            }
             // Somebody started the next one already.
             Ok(Some(other)) if other.daemon().daemon.boot_id != boot => return Ok(true),
             _ if Instant::now() >= deadline => return Err(Failure::error("the daemon closes but does not end")),
