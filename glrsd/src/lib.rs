@@ -5,6 +5,7 @@
 //! `host`. Nothing below `daemon` imports `net` or `rpc`. Only `session` changes a session, only
 //! `store` writes under the data directory, only `host` reads environment, clock and randomness.
 
+pub mod compact;
 pub mod config;
 pub mod daemon;
 pub mod export;

@@ -251,6 +251,10 @@ pub struct Compacted {
     /// What was kept: from message `.1` (from 0) of the `turn` entry numbered `.0` on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_from: Option<(u64, u64)>,
+    /// The message being worked on when one long turn was cut inside: replayed verbatim behind the
+    /// brief, as `[entry, message]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<(u64, u64)>,
     /// Name of the artifact that has what was replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<String>,

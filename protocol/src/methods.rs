@@ -121,6 +121,11 @@ pub mod m {
         SessionSetM "session/set" Write (SessionSet) -> SessionResult: "Changes model, variant, mode, title or cwd, as entries everyone sees.";
         SessionForkM "session/fork" Read (Fork) -> SessionResult: "Copies the session up to an entry into a new id; on disk before the reply, the parent's bytes do not change.";
         SessionClearM "session/clear" Write (Clear) -> Done: "The replay restarts empty; the transcript stays. Refused while a turn runs.";
+        SessionCompactM "session/compact" Write (Compact) -> CompactResult: "Summarises the older part now; answers once that is on disk. Refused while a turn runs or a brief is being written.";
+        ArtifactsListM "artifacts/list" Read (Id) -> ArtifactList: "What compactions replaced, oldest first.";
+        ArtifactsReadM "artifacts/read" Read (ArtifactRead) -> ArtifactText: "A part of an artifact.";
+        ArtifactsAnnotateM "artifacts/annotate" Write (ArtifactAnnotate) -> Done: "Changes an artifact's label or note; its content stays.";
+        ArtifactsDeleteM "artifacts/delete" Write (ArtifactDelete) -> Done: "Deletes an artifact; the session's log is not touched.";
         SessionRewindM "session/rewind" Write (Rewind) -> RewindResult: "Goes back to before a user message: files, conversation or both; `preview` changes nothing.";
         SessionAppendM "session/append" Write (Append) -> AppendResult: "Appends an extension's own entry; never sent to the model.";
         SessionCustomM "session/custom" Read (CustomList) -> EntriesResult: "All custom entries of one kind.";

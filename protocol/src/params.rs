@@ -452,6 +452,87 @@ wire! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
     }
+    /// Summarises the older part of the conversation.
+    Compact {
+        /// The session.
+        id: SessionId,
+        /// What the brief shall keep above all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instruction: Option<String>,
+        /// Made by the client.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+    }
+    /// What came of it, once it is on disk.
+    CompactResult {
+        /// `compacted` or `nothing` (there is nothing worth compacting yet).
+        outcome: String,
+        /// The notice people see.
+        notice: String,
+    }
+    /// What a compaction replaced.
+    ArtifactRow {
+        /// Its name.
+        artifact: String,
+        /// One line.
+        label: String,
+        /// When it was made.
+        created_at: String,
+        /// How many messages it has.
+        messages: u64,
+        /// A note that was put on it.
+        note: String,
+        /// Bytes.
+        bytes: u64,
+    }
+    /// The artifacts of a session.
+    ArtifactList {
+        /// Oldest first.
+        artifacts: Vec<ArtifactRow>,
+    }
+    /// Which artifact, and which part of it.
+    ArtifactRead {
+        /// The session.
+        id: SessionId,
+        /// The artifact.
+        artifact: String,
+        /// First byte; 0 unless told. Moved to the start of a character.
+        #[serde(default)]
+        offset: u64,
+        /// At most so many bytes; 1 MiB unless told and at most.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<u64>,
+    }
+    /// A part of an artifact.
+    ArtifactText {
+        /// The text.
+        text: String,
+        /// Bytes of the whole.
+        bytes: u64,
+        /// Where to go on; absent at the end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<u64>,
+    }
+    /// Changes an artifact's label or note.
+    ArtifactAnnotate {
+        /// The session.
+        id: SessionId,
+        /// The artifact.
+        artifact: String,
+        /// The new label.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        label: Option<String>,
+        /// The new note.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+    }
+    /// Deletes an artifact.
+    ArtifactDelete {
+        /// The session.
+        id: SessionId,
+        /// The artifact.
+        artifact: String,
+    }
     /// Goes back to an earlier point.
     Rewind {
         /// The session.

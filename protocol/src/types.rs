@@ -215,6 +215,8 @@ pub enum CompactionState {
     Writing,
     /// Written; lands when the turn is over.
     Ready,
+    /// Two in a row freed less than a tenth: no more by itself until someone does something.
+    Stuck,
     /// A state this build does not know.
     #[serde(other)]
     Unknown,

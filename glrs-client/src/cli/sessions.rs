@@ -14,7 +14,8 @@ use clap::{Subcommand, ValueEnum};
 use glrs_protocol::SessionId;
 use glrs_protocol::methods::m;
 use glrs_protocol::params::{
-    Entries, Fork, SessionDelete, SessionExport, SessionList, SessionListResult, SessionRename, SessionSearch,
+    ArtifactRead, Compact, Entries, Fork, Id, SessionDelete, SessionExport, SessionList, SessionListResult,
+    SessionRename, SessionResume, SessionSearch,
 };
 use glrs_protocol::types::{SessionInfo, StateName};
 use std::io::{BufRead as _, Write as _};
@@ -101,6 +102,28 @@ pub enum SessionsCommand {
         session: String,
         /// The new title
         title: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Summarise the older part of one, to make room
+    Compact {
+        /// Its id, or its title when it is of this directory
+        #[arg(value_name = "ID|TITLE")]
+        session: String,
+        /// What the brief shall keep above all
+        instruction: Option<String>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// What compactions of one replaced; with a name, that text
+    Artifacts {
+        /// Its id, or its title when it is of this directory
+        #[arg(value_name = "ID|TITLE")]
+        session: String,
+        /// Print this one
+        artifact: Option<String>,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -202,6 +225,49 @@ pub async fn run(ctx: &Ctx, command: SessionsCommand) -> Result<Exit, Failure> {
             let id = find(&session).await?.id;
             let info = client.call::<m::SessionRenameM>(&SessionRename { id, title }).await?.session;
             told(&info, json)?;
+        }
+        SessionsCommand::Compact { session, instruction, json } => {
+            let id = find(&session).await?.id;
+            // The same environment as an attached client brings: the summariser needs its key.
+            let env = Some(ctx.session_env());
+            client
+                .call::<m::SessionResumeM>(&SessionResume {
+                    id: Some(id.clone()),
+                    title: None,
+                    last: false,
+                    cwd: None,
+                    env,
+                })
+                .await?;
+            let key = Some(uuid::Uuid::now_v7().to_string());
+            let done = client.call::<m::SessionCompactM>(&Compact { id, instruction, key }).await?;
+            if json { output::json(&done)? } else { output::text(&done.notice)? }
+        }
+        SessionsCommand::Artifacts { session, artifact: None, json } => {
+            let id = find(&session).await?.id;
+            let list = client.call::<m::ArtifactsListM>(&Id { id }).await?;
+            if json {
+                output::json(&list)?;
+            } else {
+                for a in &list.artifacts {
+                    output::text(&format!("{}  {} · {} messages", a.artifact, text::one_line(&a.label), a.messages))?;
+                }
+            }
+        }
+        SessionsCommand::Artifacts { session, artifact: Some(artifact), json } => {
+            let id = find(&session).await?.id;
+            let mut offset = 0;
+            let mut whole = String::new();
+            loop {
+                let p = ArtifactRead { id: id.clone(), artifact: artifact.clone(), offset, limit: None };
+                let part = client.call::<m::ArtifactsReadM>(&p).await?;
+                whole.push_str(&part.text);
+                match part.next {
+                    Some(next) => offset = next,
+                    None => break,
+                }
+            }
+            if json { output::json(&whole)? } else { output::text(&whole)? }
         }
         SessionsCommand::Fork { session, at, session_id, json } => {
             let new_id = match session_id {

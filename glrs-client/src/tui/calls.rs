@@ -61,6 +61,10 @@ pub enum Call {
     },
     /// Restart the context.
     Clear,
+    /// Summarise the older part.
+    Compact(Option<String>),
+    /// What compactions replaced.
+    Artifacts,
     /// Go back, or say what that would change.
     Rewind(Rewind),
     /// Go to a new session.
@@ -197,6 +201,18 @@ pub async fn perform(client: Client, session: SessionInfo, around: Around, call:
             let key = Some(new_key());
             client.call::<m::SessionClearM>(&Clear { id, key }).await.map_or_else(failed, |_| Reply::Done)
         }
+        Call::Compact(instruction) => {
+            let params = Compact { id, instruction, key: Some(new_key()) };
+            match client.call::<m::SessionCompactM>(&params).await {
+                // The notice is an entry when something was done.
+                Ok(r) if r.outcome == "nothing" => Reply::Told(r.notice),
+                Ok(_) => Reply::Done,
+                Err(e) => failed(e),
+            }
+        }
+        Call::Artifacts => {
+            client.call::<m::ArtifactsListM>(&Id { id }).await.map_or_else(failed, |l| Reply::Told(artifacts(&l)))
+        }
         Call::Rewind(params) => match client.call::<m::SessionRewindM>(&params).await {
             Ok(r) if params.preview => Reply::Preview(params, r),
             Ok(r) => Reply::Rewound(r),
@@ -254,6 +270,19 @@ pub async fn perform(client: Client, session: SessionInfo, around: Around, call:
         Call::Fill(from, to) => fill(&client, id, from, to).await,
         Call::Reconnect(params) => reconnect(&around, params, &session).await,
     }
+}
+
+/// Artifacts as lines for people.
+fn artifacts(list: &ArtifactList) -> String {
+    if list.artifacts.is_empty() {
+        return "nothing was compacted in this session yet".to_owned();
+    }
+    let lines: Vec<String> = list
+        .artifacts
+        .iter()
+        .map(|a| format!("{}  {} · {} messages", a.artifact, crate::text::one_line(&a.label), a.messages))
+        .collect();
+    lines.join("\n")
 }
 
 /// A key that makes repeating a call safe.

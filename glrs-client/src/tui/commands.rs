@@ -33,6 +33,7 @@ impl App {
         let changes = matches!(
             command,
             Slash::Clear
+                | Slash::Compact(_)
                 | Slash::Rewind(Some(_))
                 | Slash::Rename(_)
                 | Slash::Delete
@@ -49,6 +50,8 @@ impl App {
                 self.calls.push(Call::New);
             }
             Slash::Clear => self.calls.push(Call::Clear),
+            Slash::Compact(instruction) => self.calls.push(Call::Compact(instruction)),
+            Slash::Artifacts => self.calls.push(Call::Artifacts),
             Slash::Fork { at, directive } => {
                 let last = self.view.last_entry().max(self.view.info.entries);
                 match at {

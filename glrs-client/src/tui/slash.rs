@@ -13,6 +13,10 @@ pub enum Slash {
     New,
     /// The context restarts empty.
     Clear,
+    /// The older part becomes a brief, which keeps this above all.
+    Compact(Option<String>),
+    /// What compactions replaced.
+    Artifacts,
     /// A copy up to entry `at`, with a first prompt.
     Fork {
         /// Last entry that is copied.
@@ -51,6 +55,8 @@ pub const TABLE: &[(&str, &[&str], &str, &str)] = &[
     ("help", &[], "", "commands and keys"),
     ("new", &[], "", "another session in this directory"),
     ("clear", &[], "", "the context restarts empty, the transcript stays"),
+    ("compact", &[], "[what to keep]", "summarise the older part to make room"),
+    ("artifacts", &[], "", "what compactions replaced"),
     ("fork", &[], "[entry] [prompt]", "a copy of this session, up to an entry"),
     ("rewind", &["undo"], "[entry]", "back to before a message, files and conversation"),
     ("resume", &[], "[id or title]", "go to another session"),
@@ -89,6 +95,8 @@ pub fn parse(line: &str) -> Result<Slash, String> {
         "help" => Ok(Slash::Help),
         "new" => no_args(Slash::New),
         "clear" => no_args(Slash::Clear),
+        "compact" => Ok(Slash::Compact(opt)),
+        "artifacts" => no_args(Slash::Artifacts),
         "fork" => {
             let (first, after) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
             match first.parse::<u64>() {

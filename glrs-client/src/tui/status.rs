@@ -94,6 +94,9 @@ pub fn activity(v: &SessionView, now: jiff::Timestamp) -> Vec<Line<'static>> {
             out.push(Line::styled(format!("● compacting{time}{stop}"), style::WARN));
         }
         CompactionState::Ready => out.push(Line::styled("● compacted when this turn is over", style::DIM)),
+        CompactionState::Stuck => {
+            out.push(Line::styled("● compaction frees too little: /clear, or /model with a larger window", style::WARN))
+        }
         CompactionState::None | CompactionState::Unknown => {}
     }
     match v.state.name {

@@ -7,6 +7,7 @@
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::message::{Message, Role};
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What introduces a brief when it is replayed.
@@ -36,6 +37,10 @@ pub struct Context {
     /// User entries that no turn entry has taken up yet.
     pending: Vec<(u64, String)>,
     has_brief: bool,
+    /// Number of the `tool` entry of each call.
+    tools: HashMap<String, u64>,
+    /// Whether a marker stands in it.
+    has_markers: bool,
 }
 
 /// The message that replays a brief.
@@ -105,10 +110,34 @@ impl Context {
                     self.pending.push((n, u.text));
                 }
             }
+            "tool" => {
+                #[derive(Deserialize)]
+                struct Call {
+                    #[serde(rename = "callId")]
+                    id: Option<String>,
+                }
+                if let Ok(Call { id: Some(id) }) = serde_json::from_str(raw) {
+                    self.tools.insert(id, n);
+                }
+            }
+            "custom" if raw.contains("glrs:micro") => {
+                #[derive(Deserialize)]
+                struct Marked {
+                    #[serde(default)]
+                    entries: Vec<u64>,
+                }
+                if let Ok(Entry::Custom(c)) = Entry::parse(raw)
+                    && c.custom == "glrs:micro"
+                    && let Ok(m) = serde_json::from_str::<Marked>(c.data.get())
+                {
+                    super::micro::apply(&mut self.stored, &self.tools, &m.entries);
+                    self.has_markers = true;
+                }
+            }
             "cleared" => *self = Self::default(),
             "compacted" => {
                 if let Ok(Entry::Compacted(c)) = Entry::parse(raw) {
-                    self.compacted(&c.summary, c.kept_from, c.dropped);
+                    self.compacted(&c.summary, c.kept_from, c.dropped, c.request);
                 }
             }
             _ => {}
@@ -133,7 +162,8 @@ impl Context {
         );
     }
 
-    fn compacted(&mut self, summary: &str, kept_from: Option<(u64, u64)>, dropped: u64) {
+    fn compacted(&mut self, summary: &str, kept_from: Option<(u64, u64)>, dropped: u64, request: Option<(u64, u64)>) {
+        let request = request.and_then(|at| self.stored.iter().find(|s| (s.n, s.index) == at).cloned());
         let cut = match kept_from {
             Some(at) => self.stored.partition_point(|s| (s.n, s.index) < at),
             None => self.old_cut(dropped),
@@ -144,6 +174,7 @@ impl Context {
         if self.has_brief {
             self.stored.push(Stored { n: 0, index: 0, message: Arc::new(brief_message(summary)) });
         }
+        self.stored.extend(request);
         self.stored.extend(kept);
     }
 
@@ -165,6 +196,16 @@ impl Context {
     /// Whether it starts with a brief.
     pub fn has_brief(&self) -> bool {
         self.has_brief
+    }
+
+    /// Number of the `tool` entry of each call.
+    pub fn tools(&self) -> &HashMap<String, u64> {
+        &self.tools
+    }
+
+    /// Whether large results in it were replaced by markers.
+    pub fn has_markers(&self) -> bool {
+        self.has_markers
     }
 
     /// Messages that no turn took up, taken out: whoever starts a turn sends them first.

@@ -6,6 +6,7 @@
 
 pub mod context;
 pub mod legal;
+pub mod micro;
 pub mod summary;
 
 pub use context::Context;

@@ -109,6 +109,8 @@ pub struct Summary {
     pub plan: Vec<PlanItem>,
     /// Usage so far; `window` and `line` are filled in by whoever knows the model.
     pub usage: UsageInfo,
+    /// Providers that were announced as getting the conversation to summarise it.
+    pub announced: Vec<String>,
     /// Rules that "always" added.
     pub rules: Vec<String>,
     /// `(n, to)` of each rewind.
@@ -225,6 +227,13 @@ impl Summary {
                 {
                     self.rules.push(rule);
                 }
+            }
+            "glrs:summariser" => {
+                #[derive(Deserialize)]
+                struct S {
+                    provider: String,
+                }
+                self.announced.extend(serde_json::from_str::<S>(data).ok().map(|s| s.provider));
             }
             "glrs:rewound" => {
                 if let Some(to) = rewound_to(raw) {

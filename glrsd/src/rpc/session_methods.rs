@@ -3,7 +3,7 @@
 use super::daemon_methods::session_info;
 use super::{Answer, CallCtx, register};
 use crate::net::conn::Attachment;
-use crate::session::{AttachPoint, Cmd, Reply};
+use crate::session::{AttachPoint, Cmd, Reply, artifacts};
 use crate::store::LogReader;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -271,6 +271,22 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
     register::<SessionEntriesM, _>(m, |c, p| entries(c, p).boxed())?;
     register::<SessionCustomM, _>(m, |c, p| custom(c, p).boxed())?;
     register::<SessionForkM, _>(m, |c, p| fork(c, p).boxed())?;
+    macro_rules! artifacts {
+        ($($method:ident => |$store:ident, $p:ident| $do:expr;)*) => {$(
+            register::<$method, _>(m, |c, $p| {
+                let $store = c.daemon().registry.shared.store.clone();
+                async move { read_blocking(move || $do).await.into() }.boxed()
+            })?;
+        )*};
+    }
+    artifacts! {
+        ArtifactsListM => |store, p| artifacts::list(&store, &p.id);
+        ArtifactsReadM => |store, p| artifacts::read(&store, &p.id, &p.artifact, p.offset, p.limit);
+        ArtifactsAnnotateM => |store, p| {
+            artifacts::annotate(&store, &p.id, &p.artifact, p.label.as_deref(), p.note.as_deref()).map(|()| Done {})
+        };
+        ArtifactsDeleteM => |store, p| artifacts::delete(&store, &p.id, &p.artifact).map(|()| Done {});
+    }
     macro_rules! forward {
         ($($method:ident => $cmd:ident),* $(,)?) => {$(
             register::<$method, _>(m, |c, p| {
@@ -281,7 +297,7 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
     }
     forward! {
         SessionSendM => Send, QueueEditM => QueueEdit, QueueRemoveM => QueueRemove, QueueMoveM => QueueMove,
-        RequestAnswerM => Answer, SessionClearM => Clear, SessionRewindM => Rewind, SessionAppendM => Append,
+        RequestAnswerM => Answer, SessionClearM => Clear, SessionCompactM => Compact, SessionRewindM => Rewind, SessionAppendM => Append,
     }
     register::<SessionInterruptM, _>(m, |c, p| {
         let who = c.who();

@@ -97,6 +97,14 @@ pub(super) struct Actor {
     pub window: u64,
     pub cwd: PathBuf,
     pub queue: Queue,
+    /// A brief that is being written or waits to land.
+    pub writing: Option<super::compacting::Writing>,
+    pub brief_rx: Option<tokio::sync::oneshot::Receiver<Result<String, String>>>,
+    pub course: super::compacting::Course,
+    /// How many artifacts there were when the turn began.
+    pub artifacts: usize,
+    pub compact_key: Option<(String, String)>,
+    pub shown_compaction: glrs_protocol::types::Compaction,
     pub held: bool,
     /// Messages in the log whose turn waits for the disk.
     pub start_later: Option<(u64, Vec<super::queue::Waiting>)>,
@@ -217,6 +225,7 @@ impl Cmd {
             Self::QueueMove { reply, .. } => reply(Err(e)),
             Self::Answer { reply, .. } | Self::Clear { reply, .. } | Self::Delete { reply, .. } => reply(Err(e)),
             Self::Fork { reply, .. } => reply(Err(e)),
+            Self::Compact { reply, .. } => reply(Err(e)),
             Self::Rewind { reply, .. } => reply(Err(e)),
             Self::Append { reply, .. } => reply(Err(e)),
             Self::Detach { .. } | Self::Stop { .. } => {}
@@ -235,6 +244,7 @@ impl Cmd {
             | Self::Answer { who, .. }
             | Self::Set { who, .. }
             | Self::Clear { who, .. }
+            | Self::Compact { who, .. }
             | Self::Rewind { who, .. }
             | Self::Append { who, .. } => Some(who),
             _ => None,
@@ -245,6 +255,13 @@ impl Cmd {
 async fn next_event(events: &mut Option<mpsc::Receiver<turn::Event>>) -> Option<turn::Event> {
     match events {
         Some(rx) => rx.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_brief(rx: &mut Option<tokio::sync::oneshot::Receiver<Result<String, String>>>) -> Result<String, String> {
+    match rx {
+        Some(rx) => rx.await.unwrap_or_else(|_| Err("the summariser failed inside".to_owned())),
         None => std::future::pending().await,
     }
 }
@@ -271,6 +288,7 @@ impl Actor {
                     Some(event) => self.turn_event(event).await,
                     None => self.turn_vanished().await,
                 },
+                written = next_brief(&mut self.brief_rx) => self.brief_written(written).await,
                 () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
                     if self.on_timer().await {
                         return self.leave().await;
@@ -324,6 +342,7 @@ impl Actor {
             Cmd::Set { who, p, reply } => self.set(&who, p, reply).await,
             Cmd::Fork { who, p, new_id, reply } => self.fork(&who, p, new_id, reply).await,
             Cmd::Clear { p, reply, .. } => self.clear(p, reply).await,
+            Cmd::Compact { who, p, reply } => self.compact(&who, p, reply).await,
             Cmd::Rewind { who, p, reply } => self.rewind(&who, p, reply).await,
             Cmd::Append { p, reply, .. } => self.append_custom(p, reply).await,
             Cmd::Delete { force, reply } => self.delete(force, reply),
@@ -335,6 +354,7 @@ impl Actor {
     /// The daemon stops: with `drain` the running step may end first.
     async fn stop(&mut self, drain: bool, why: String) {
         self.stopping = Some(why.clone());
+        self.drop_brief(&why);
         if !drain && self.running.is_some() {
             self.cancel_turn(true, Some(why)).await;
         }
@@ -373,6 +393,7 @@ impl Actor {
             && self.requests.is_empty()
             && !self.held
             && self.start_later.is_none()
+            && self.writing.is_none()
     }
 
     /// Notes that something happened: the linger starts anew.
@@ -464,6 +485,12 @@ impl Actor {
         let mut out = Vec::with_capacity(raws.len());
         for raw in &raws {
             self.summary.apply(next, raw.get());
+            if let "cleared" | "custom" = glrs_protocol::entry::kind_of(raw.get()).as_ref()
+                && (raw.get().starts_with("{\"type\":\"cleared\"")
+                    || crate::fold::context::rewound_to(raw.get()).is_some())
+            {
+                self.course.generation += 1;
+            }
             match &mut self.ctx {
                 Some(_) if crate::fold::context::rewound_to(raw.get()).is_some() => self.ctx = None,
                 Some(ctx) => ctx.apply(next, raw.get()),

@@ -14,6 +14,11 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// Hash of what makes two calls with one key the same call.
+pub(super) fn keyed_hash(parts: &[&str]) -> String {
+    params_hash(parts)
+}
+
 impl Actor {
     pub(super) fn busy(&self, what: &str) -> RpcError {
         RpcError::new(
@@ -23,7 +28,7 @@ impl Actor {
     }
 
     /// A keyed call that was made before: its entry, or a conflict.
-    fn keyed(&self, key: Option<&str>, hash: &str) -> Result<Option<u64>, RpcError> {
+    pub(super) fn keyed(&self, key: Option<&str>, hash: &str) -> Result<Option<u64>, RpcError> {
         match key.and_then(|k| self.summary.find_key(k)) {
             Some(at) if at.hash == hash => Ok(Some(at.n)),
             Some(at) => Err(key_conflict(&at.key)),
@@ -59,6 +64,11 @@ impl Actor {
             self.variant.clone_from(&variant);
             entries.push(Entry::custom("glrs:model", &ModelChoice { model, variant }, &at));
             self.learn_window();
+            if p.model.is_some() && self.running.is_none() {
+                self.drop_brief("the model was changed");
+            }
+            self.course.refresh();
+            self.go_on = true;
         }
         if let Some(mode) = p.mode {
             self.mode = mode;
@@ -147,6 +157,8 @@ impl Actor {
         if self.log.is_empty() {
             return reply(Ok(Done {}));
         }
+        self.drop_brief("the conversation was cleared");
+        self.course.refresh();
         let entry = Entry::Cleared(Cleared {
             reason: "cleared by a person".into(),
             at: self.now(),
@@ -162,6 +174,7 @@ impl Actor {
         reply(Ok(Done {}));
         self.publish_entries(recorded);
         self.publish_usage();
+        self.go_on = true;
     }
 
     pub(super) async fn rewind(&mut self, _who: &Who, p: Rewind, reply: Reply<RewindResult>) {
@@ -196,6 +209,8 @@ impl Actor {
             }
         }
         if p.conversation.unwrap_or(true) {
+            self.drop_brief("the conversation was rewound");
+            self.course.refresh();
             let entry = Entry::custom("glrs:rewound", &RewoundEntry { to: p.to - 1 }, &self.now());
             let Ok(Entry::Custom(c)) = entry else {
                 return reply(Err(RpcError::internal("the entry did not serialise")));
@@ -210,6 +225,7 @@ impl Actor {
             reply(Ok(result));
             self.publish_entries(recorded);
             self.publish_usage();
+            self.go_on = true;
         } else {
             reply(Ok(result));
         }

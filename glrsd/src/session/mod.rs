@@ -4,6 +4,8 @@
 //! reads its [`Feed`]. Must not know sockets or JSON-RPC: whoever asks hands over a [`Reply`].
 
 mod actor;
+pub mod artifacts;
+mod compacting;
 pub mod feed;
 mod history;
 mod live;
@@ -145,6 +147,11 @@ pub enum Cmd {
         who: Who,
         p: p::Clear,
         reply: Reply<p::Done>,
+    },
+    Compact {
+        who: Who,
+        p: p::Compact,
+        reply: Reply<p::CompactResult>,
     },
     Rewind {
         who: Who,

@@ -108,7 +108,8 @@ impl Actor {
             hash,
             pos: self.log.len(),
         };
-        if self.running.is_none() && self.queue.rows.is_empty() && self.start_later.is_none() {
+        let free = self.running.is_none() && self.queue.rows.is_empty() && self.start_later.is_none();
+        if free && self.writing.is_none() && !self.compaction_due() {
             return self.start_with(w, reply).await;
         }
         self.wait_in_line(w, p.mode, reply).await;
@@ -170,7 +171,11 @@ impl Actor {
     /// Starts the next turn when nothing runs, nothing holds and something waits.
     pub(super) async fn run_on(&mut self) {
         let blocked = self.held || self.stopping.is_some() || !self.disk.ok || self.start_later.is_some();
-        if self.running.is_some() || blocked || self.queue.rows.is_empty() {
+        if self.running.is_none() && !blocked && self.compaction_due() {
+            // What waits runs on the compacted history.
+            self.start_brief(false, None, Vec::new()).await;
+        }
+        if self.running.is_some() || blocked || self.writing.is_some() || self.queue.rows.is_empty() {
             self.trim_live();
             return self.publish_state();
         }
@@ -223,7 +228,17 @@ impl Actor {
 
     pub(super) async fn interrupt(&mut self, _who: &Who, reply: Reply<InterruptResult>) {
         if self.running.is_none() {
-            return reply(Ok(InterruptResult { outcome: "nothing".into() }));
+            if !self.drop_brief("the brief was abandoned (esc)") {
+                return reply(Ok(InterruptResult { outcome: "nothing".into() }));
+            }
+            let waits = !self.queue.rows.is_empty();
+            self.set_held(waits);
+            // That it is held is shown at once; if the journal cannot be synced the state says so.
+            let _ = self.sync_live().await;
+            let recorded = self.record(&[Entry::notice("(compaction abandoned)", &self.now())]);
+            reply(Ok(InterruptResult { outcome: "held".into() }));
+            self.publish_entries(recorded);
+            return self.publish_state();
         }
         self.cancel_turn(true, None).await;
         match self.running.as_mut().and_then(|r| r.stopping.as_mut()) {

@@ -43,6 +43,8 @@ pub(super) enum End {
     Interrupted,
     /// The model call failed.
     Failed(Box<Failure>),
+    /// Stopped to make room.
+    Context,
     /// The session's directory is gone.
     CwdGone,
     /// The disk does not take entries.
@@ -89,6 +91,7 @@ impl Actor {
         let stopping = r.stopping.take();
         let end = match end {
             End::Failed(f) if f.kind == FailureKind::Cancelled => End::Interrupted,
+            End::Failed(f) if f.kind == FailureKind::Overflow && self.makes_room_once() => End::Context,
             other => other,
         };
         let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
@@ -164,6 +167,7 @@ impl Actor {
         let hold = matches!(end, End::Interrupted) && stopping.as_ref().is_none_or(|s| s.hold);
         self.withdraw_all();
         self.requeue_steers();
+        let make_room = matches!(end, End::Context) && self.writing.is_none();
         if hold && !self.queue.rows.is_empty() {
             self.set_held(true);
         }
@@ -175,7 +179,20 @@ impl Actor {
         }
         self.publish_usage();
         self.touch();
+        if make_room {
+            self.start_brief(false, None, Vec::new()).await;
+        }
+        self.land().await;
+        self.publish_compaction();
         self.go_on = true;
+    }
+
+    /// Whether a history that is too long for the model is answered with a compaction: once, until
+    /// a provider reports again; never while that is switched off.
+    fn makes_room_once(&mut self) -> bool {
+        let yes = self.numbers().line > 0 && !self.course.overflowed && !self.course.stuck();
+        self.course.overflowed = true;
+        yes
     }
 
     /// Status, what people read and what the model reads.
@@ -202,6 +219,9 @@ impl Actor {
                 (TurnStatus::Interrupted, notice(&format!("({words})")), Some(INTERRUPTED))
             }
             End::Failed(f) => (TurnStatus::Failed, Some(Entry::error(failure_words(f), &at)), Some(FAILED)),
+            End::Context => {
+                (TurnStatus::Context, notice("(compacting to make room: send \"continue\" to resume)"), None)
+            }
             End::CwdGone => (
                 TurnStatus::Failed,
                 Some(Entry::error(

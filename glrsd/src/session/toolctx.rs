@@ -3,13 +3,15 @@
 //! Owns the implementation of [`ToolCtx`]: what a tool asks goes to the actor as a message, what
 //! it keeps goes to the store. A tool never touches the session itself.
 
+use super::artifacts;
 use crate::host::Env;
 use crate::store::Store;
-use crate::tools::{Answer, Ask, ToolCtx};
+use crate::tools::{Answer, ArtifactCall, Ask, ToolCtx};
 use crate::turn::Event;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use glrs_protocol::SessionId;
+use glrs_protocol::entry::Entry;
 use glrs_protocol::types::Decision;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -51,6 +53,59 @@ pub struct CallDoor {
     pub call: String,
     /// The tool.
     pub tool: String,
+}
+
+fn blocking(f: impl FnOnce() -> Result<String, String> + Send + 'static) -> BoxFuture<'static, Result<String, String>> {
+    async move { tokio::task::spawn_blocking(f).await.unwrap_or_else(|e| Err(e.to_string())) }.boxed()
+}
+
+/// The whole result of a `tool` entry: from its blob when the entry has it clipped.
+fn recall(store: &Store, id: &SessionId, n: u64) -> Result<String, String> {
+    let log = store.load(id).map_err(|e| e.to_string())?;
+    let raw = log.entry(n).map_err(|e| e.to_string())?.ok_or_else(|| format!("There is no entry {n}."))?;
+    let Ok(Entry::Tool(t)) = Entry::parse(raw.get()) else {
+        return Err(format!("Entry {n} is no result of a tool."));
+    };
+    if let Some(hash) = t.blob
+        && let Ok(Some(bytes)) = store.get_blob(id, &hash)
+    {
+        return Ok(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    Ok(t.result.unwrap_or_default())
+}
+
+/// So much of an artifact comes at once: what is over would be clipped from the middle.
+const ARTIFACT_PAGE: u64 = 24_000;
+
+fn artifact_call(store: &Store, id: &SessionId, what: ArtifactCall) -> Result<String, String> {
+    let words = |e: glrs_protocol::RpcError| e.message;
+    match what {
+        ArtifactCall::List => {
+            let rows = artifacts::list(store, id).map_err(words)?.artifacts;
+            let lines: Vec<String> = rows
+                .iter()
+                .map(|r| {
+                    let note = if r.note.is_empty() { String::new() } else { format!(" · note: {}", r.note) };
+                    format!("{} · {} · {} messages · {} bytes{note}", r.artifact, r.label, r.messages, r.bytes)
+                })
+                .collect();
+            Ok(if lines.is_empty() { "There are none.".to_owned() } else { lines.join("\n") })
+        }
+        ArtifactCall::Read { id: name, offset, limit } => {
+            let limit = limit.unwrap_or(ARTIFACT_PAGE).min(ARTIFACT_PAGE);
+            let part = artifacts::read(store, id, &name, offset, Some(limit)).map_err(words)?;
+            let more = part.next.map(|n| format!("\n[{} bytes in all; go on at offset {n}]", part.bytes));
+            Ok(format!("{}{}", part.text, more.unwrap_or_default()))
+        }
+        ArtifactCall::Annotate { id: name, label, note } => {
+            artifacts::annotate(store, id, &name, label.as_deref(), note.as_deref()).map_err(words)?;
+            Ok("Done.".to_owned())
+        }
+        ArtifactCall::Delete { id: name } => {
+            artifacts::delete(store, id, &name).map_err(words)?;
+            Ok("Deleted.".to_owned())
+        }
+    }
 }
 
 impl ToolCtx for CallDoor {
@@ -102,6 +157,16 @@ impl ToolCtx for CallDoor {
                 .unwrap_or_else(|e| Err(e.to_string()))
         }
         .boxed()
+    }
+
+    fn recall(&self, n: u64) -> BoxFuture<'_, Result<String, String>> {
+        let (store, id) = (self.turn.store.clone(), self.turn.id.clone());
+        blocking(move || recall(&store, &id, n))
+    }
+
+    fn artifacts(&self, what: ArtifactCall) -> BoxFuture<'_, Result<String, String>> {
+        let (store, id) = (self.turn.store.clone(), self.turn.id.clone());
+        blocking(move || artifact_call(&store, &id, what))
     }
 
     fn user_entry(&self) -> u64 {

@@ -14,6 +14,7 @@ use crate::config::Delivery;
 use crate::fold::legalize;
 use crate::fold::summary::{ModeChoice, ModelChoice};
 use crate::model::{Call, Chunk, Failure, FailureKind, Reply, Stop};
+use crate::tools::history;
 use crate::turn::{self, Ended, Event, Step, StepCall, ToolCall, Turn, prompt, vitals::Vitals};
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::event as ev;
@@ -143,6 +144,7 @@ impl Actor {
         let found = prompt::instructions(&self.config.root, &self.cwd);
         let hash = super::sending::params_hash(&found.iter().map(|(_, t)| t.as_str()).collect::<Vec<_>>());
         let fresh = place && self.told.as_ref() != Some(&hash);
+        let reminders = if place { self.count_artifacts() } else { Vec::new() };
         let mut out = Vec::new();
         for (i, w) in rows.iter().enumerate() {
             let files: Vec<String> = w
@@ -157,7 +159,7 @@ impl Actor {
                 first.then_some(self.cwd.as_path()),
                 if first { &found } else { &[] },
                 &files,
-                &[],
+                if i == 0 { &reminders } else { &[] },
             );
             let mut parts = vec![Part::Text(w.row.text.clone())];
             parts.extend(w.row.attachments.iter().filter_map(|a| {
@@ -240,6 +242,12 @@ impl Actor {
             }
             return self.settle(End::Interrupted).await;
         }
+        // Past the line another call would only make it worse; while the brief is being written
+        // beside the turn, the turn stops here and goes on when someone says so.
+        if step > 0 && self.writing.is_some() {
+            let _ = reply.send(Step::Stop);
+            return self.settle(End::Context).await;
+        }
         let steers = self.take_steers().await;
         if !steers.is_empty() {
             let messages = self.row_messages(&steers, false);
@@ -290,9 +298,7 @@ impl Actor {
         let usage = self.summary.usage.clone();
         let vitals = self.config.config.vitals;
         let deadline = self.config.config.deadline_minutes;
-        let disabled = self.config.config.tools.disable.clone();
-        let tools: Vec<_> =
-            self.shared.tools.iter().map(|t| t.spec()).filter(|s| !disabled.contains(&s.name)).collect();
+        let tools: Vec<_> = self.shared.tools.iter().map(|t| t.spec()).filter(|s| self.listed(&s.name)).collect();
         let ctx = self.ctx.as_ref()?;
         let r = self.running.as_mut()?;
         r.step += 1;
@@ -326,6 +332,32 @@ impl Actor {
             env: self.env.clone(),
         };
         Some(StepCall { model, call })
+    }
+
+    /// Whether a tool is in the prompt: those that reach back only once there is something to reach.
+    fn listed(&self, name: &str) -> bool {
+        let config = &self.config.config;
+        if config.tools.disable.iter().any(|d| d == name) {
+            return false;
+        }
+        if name == history::RECALL {
+            return self.ctx.as_ref().is_some_and(crate::fold::Context::has_markers);
+        }
+        if name.starts_with(history::COMPACTION) {
+            return self.artifacts > 0 && !config.extensions.disable.iter().any(|d| d == history::EXTENSION);
+        }
+        true
+    }
+
+    /// Counts the session's artifacts; the agent is told once per turn how many there are.
+    fn count_artifacts(&mut self) -> Vec<String> {
+        self.artifacts = self.shared.store.artifact_names(&self.id).map_or(0, |n| n.len());
+        let told = self.artifacts > 0 && self.listed("compaction_read");
+        let reminder = format!(
+            "Earlier parts of this conversation were compacted. {} are kept unchanged: compaction_list shows them, compaction_read reads one.",
+            self.artifacts
+        );
+        if told { vec![reminder] } else { Vec::new() }
     }
 
     fn chunk(&mut self, chunk: Chunk) {
@@ -422,6 +454,13 @@ impl Actor {
             self.publish_entry(n, raw, of);
         }
         self.publish_usage();
+        if reply.tokens.is_some() {
+            self.course.waits_for_report = false;
+            self.course.overflowed = false;
+            if self.compaction_due() {
+                self.start_brief(false, None, Vec::new()).await;
+            }
+        }
         let over = calls.is_empty();
         if let Some(r) = &mut self.running {
             r.calls = calls

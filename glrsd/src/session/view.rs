@@ -8,7 +8,7 @@ use super::{AttachPoint, Reply, Who};
 use bytes::Bytes;
 use glrs_protocol::event::{ClientsEvent, Event, EventFrame, InfoEvent, QueueEvent, StateEvent, UsageEvent};
 use glrs_protocol::params::{Attach, Snapshot};
-use glrs_protocol::types::{Compaction, Phase, Request, SessionInfo, State, StateName, UsageInfo};
+use glrs_protocol::types::{Phase, Request, SessionInfo, State, StateName, UsageInfo};
 use std::sync::{Arc, PoisonError};
 
 impl Actor {
@@ -43,6 +43,7 @@ impl Actor {
     pub(super) fn usage(&self) -> UsageInfo {
         let mut u = self.summary.usage.clone();
         u.window = self.window;
+        u.line = self.numbers().line;
         if u.estimated || u.calls == 0 {
             u.estimated = true;
             u.context_tokens = self.ctx.as_ref().map_or(u.context_tokens, crate::fold::Context::estimate);
@@ -169,7 +170,7 @@ impl Actor {
             resumed: resumed.is_some(),
             info: self.info(),
             state: self.state(),
-            compaction: Compaction::default(),
+            compaction: self.compaction(),
             disk: self.disk.clone(),
             entries: Vec::new(),
             in_flight: self.running.as_ref().map(|r| r.in_flight()).unwrap_or_default(),

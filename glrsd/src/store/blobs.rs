@@ -88,6 +88,31 @@ impl Store {
         read(&self.0.paths.artifacts(id).join(name))
     }
 
+    /// Names of a session's artifacts, in no order; none when it has no such directory.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn artifact_names(&self, id: &SessionId) -> Result<Vec<String>, DiskError> {
+        let dir = self.0.paths.artifacts(id);
+        match std::fs::read_dir(&dir) {
+            Ok(entries) => Ok(entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(DiskError::new(&dir, &e)),
+        }
+    }
+
+    /// Deletes an artifact.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn delete_artifact(&self, id: &SessionId, name: &str) -> Result<(), DiskError> {
+        let path = self.0.paths.artifacts(id).join(name);
+        if !is_safe(name) {
+            return Err(DiskError { path, why: format!("{name:?} is no name for an artifact") });
+        }
+        self.0.disk.unlink(&path).map(|_| ()).map_err(|e| DiskError::new(&path, &e))
+    }
+
     /// Adds a line to a session's trace. Not synced: a trace is never read back into a session.
     ///
     /// # Errors

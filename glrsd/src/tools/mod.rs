@@ -11,6 +11,7 @@ pub mod edit;
 mod files;
 pub mod glob;
 pub mod grep;
+pub mod history;
 mod input;
 mod output;
 pub mod plan;
@@ -89,6 +90,11 @@ pub trait ToolCtx: Send + Sync {
     fn emit<'a>(&'a self, text: &'a str) -> BoxFuture<'a, ()>;
     /// Keeps bytes beside the session, synced; answers their SHA-256 in hex.
     fn keep<'a>(&'a self, bytes: &'a [u8]) -> BoxFuture<'a, Result<String, String>>;
+    /// The result that the session's entry `n` recorded, whole, and the tool's name; for `recall`.
+    /// The error is for the model.
+    fn recall(&self, n: u64) -> BoxFuture<'_, Result<String, String>>;
+    /// What compactions replaced: listing, reading, annotating, deleting. The error is for the model.
+    fn artifacts(&self, what: ArtifactCall) -> BoxFuture<'_, Result<String, String>>;
     /// Number of the user entry of the running turn (for `glrs:files`).
     fn user_entry(&self) -> u64;
     /// Whether this session has read the file since it last changed (write and edit refuse to
@@ -96,6 +102,36 @@ pub trait ToolCtx: Send + Sync {
     fn seen(&self, path: &Path) -> Option<(i128, u64)>;
     /// Notes that the file was read or written in this state.
     fn note_seen(&self, path: PathBuf, state: (i128, u64));
+}
+
+/// Something the agent does with an artifact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArtifactCall {
+    /// Which there are.
+    List,
+    /// A part of one.
+    Read {
+        /// Its name.
+        id: String,
+        /// First byte.
+        offset: u64,
+        /// Most bytes.
+        limit: Option<u64>,
+    },
+    /// Changes label or note.
+    Annotate {
+        /// Its name.
+        id: String,
+        /// The new label.
+        label: Option<String>,
+        /// The new note.
+        note: Option<String>,
+    },
+    /// Deletes one.
+    Delete {
+        /// Its name.
+        id: String,
+    },
 }
 
 /// What a call came to.
@@ -164,6 +200,11 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(glob::Glob),
         Arc::new(plan::Plan),
         Arc::new(ask::Ask),
+        Arc::new(history::Recall),
+        Arc::new(history::Artifacts::List),
+        Arc::new(history::Artifacts::Read),
+        Arc::new(history::Artifacts::Annotate),
+        Arc::new(history::Artifacts::Delete),
     ]
 }
 
@@ -175,7 +216,8 @@ mod tests {
     fn every_tool_has_a_sound_spec_and_a_line_for_anything() {
         let tools = builtin();
         let names: Vec<String> = tools.iter().map(|t| t.spec().name).collect();
-        assert_eq!(names, ["read", "write", "edit", "bash", "grep", "glob", "plan", "ask"]);
+        assert_eq!(names[..8], ["read", "write", "edit", "bash", "grep", "glob", "plan", "ask"]);
+        assert!(names[8..].iter().all(|n| n == history::RECALL || n.starts_with(history::COMPACTION)));
         for tool in tools {
             let spec = tool.spec();
             let schema: serde_json::Value = serde_json::from_str(spec.schema.get()).unwrap();
@@ -189,7 +231,7 @@ mod tests {
                 let line = tool.detail(&RawValue::from_string(odd.to_owned()).unwrap());
                 assert!(!line.contains('\n'));
             }
-            assert_eq!(tool.parallel(), ["read", "grep", "glob"].contains(&spec.name.as_str()));
+            assert_eq!(tool.parallel(), ["read", "grep", "glob", "recall"].contains(&spec.name.as_str()));
         }
     }
 }

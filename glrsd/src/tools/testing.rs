@@ -132,6 +132,14 @@ impl TestCtx {
 }
 
 impl ToolCtx for TestCtx {
+    fn recall(&self, n: u64) -> BoxFuture<'_, Result<String, String>> {
+        Box::pin(async move { Err(format!("there is no entry {n}")) })
+    }
+
+    fn artifacts(&self, what: super::ArtifactCall) -> BoxFuture<'_, Result<String, String>> {
+        Box::pin(async move { Err(format!("there is nothing: {what:?}")) })
+    }
+
     fn cwd(&self) -> &Path {
         &self.cwd
     }
