@@ -48,10 +48,7 @@ fn every_kind_of_entry_and_event_is_named() {
     for kind in glrs_protocol::event::KINDS {
         assert!(document.contains(&format!("`{kind}`")), "event {kind}");
     }
-    let kinds = [
-        "user", "assistant", "tool", "reasoning", "usage", "turn", "notice", "error", "cleared", "compacted", "custom",
-    ];
-    for kind in kinds {
+    for kind in glrs_protocol::entry::KINDS {
         assert!(document.contains(&format!("| `{kind}` |")), "entry {kind}");
     }
 }
