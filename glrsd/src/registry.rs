@@ -348,6 +348,7 @@ fn stored_row(row: crate::store::Row, id: SessionId) -> SessionInfo {
         state: if broken { StateName::Broken } else { StateName::Unloaded },
         needs_you: false,
         clients: 0,
+        queued: 0,
         context_tokens: row.context_tokens,
         window: 0,
         saved: true,

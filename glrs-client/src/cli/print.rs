@@ -169,9 +169,12 @@ impl Run<'_> {
                 Applied::Fresh => self.fresh(&frame).await?,
                 Applied::Ignored => {}
                 Applied::Reattach => self.attach(true).await?,
-                Applied::Closed(why) => {
-                    self.attach(true).await.map_err(|_| Failure::error(format!("the session ended: {why}")))?;
-                }
+                Applied::Closed(why) => match self.attach(true).await {
+                    Err(e) if e.exit == Exit::NoSession => {
+                        return Err(Failure::error(format!("the session ended: {why}")));
+                    }
+                    other => other?,
+                },
             },
             Incoming::Overflow => self.attach(true).await?,
             Incoming::Roster(_) => {}
@@ -248,7 +251,7 @@ impl Run<'_> {
         let params = self.view.attach_params(same_connection, false);
         let snapshot = match self.client.call::<m::SessionAttachM>(&params).await {
             // The stream tells of the loss as well, and there it is dealt with.
-            Err(e) if e.is_connection() => return Ok(()),
+            Err(e) if e.is_connection() || e.kind() == ErrorKind::ShuttingDown => return Ok(()),
             other => other?,
         };
         self.view.adopt(snapshot);

@@ -61,7 +61,13 @@ pub(crate) fn from_stream(origin: &Origin, value: &Value) -> Failure {
 
 /// Whether a JSON object reports an error, in any of the shapes seen.
 pub(crate) fn is_error(v: &Value) -> bool {
-    v.get("error").is_some_and(|e| !e.is_null())
+    let says = |e: &Value| match e {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(s) => !s.is_empty(),
+        Value::Object(o) => !o.is_empty(),
+        _ => true,
+    };
+    v.get("error").is_some_and(says)
         || v.get("error_message").is_some()
         || v.get("type").and_then(Value::as_str) == Some("error")
         || v.get("object").and_then(Value::as_str) == Some("error")
@@ -130,7 +136,7 @@ fn collect(v: &Value, codes: &mut Vec<String>, message: &mut String, depth: usiz
                 }
             }
             // "Provider returned error" says nothing; what the upstream said is in the metadata.
-            if message.to_ascii_lowercase() == "provider returned error"
+            if message.eq_ignore_ascii_case("provider returned error")
                 && let Some(raw) = map.get("metadata").and_then(|m| m.get("raw"))
             {
                 message.clear();

@@ -1,5 +1,10 @@
 //! Talking to models: providers, streams, errors, retries, the catalogue.
 //!
+//! [`Models`] finds a model by name; `registry` and [`catalogue`] know which there are, `keys` and
+//! `http` how to reach them. A call goes through `remote` to `drive`, which follows the stream;
+//! `anthropic` and `openai` each build requests (from `convert`'s legal turns) and decode streams;
+//! `errors` says what went wrong. `rehearsal` is a model without a provider.
+//!
 //! Owns: the adapters' common interface. An adapter turns (system, messages, tools) into one
 //! provider request and its stream into [`Chunk`]s and one [`Reply`]. Must not know sessions,
 //! entries on disk, or tools' insides.
@@ -13,6 +18,8 @@ mod drive;
 mod errors;
 mod http;
 mod keys;
+#[cfg(test)]
+mod legal_tests;
 mod openai;
 mod registry;
 mod rehearsal;

@@ -120,6 +120,8 @@ pub(super) struct Actor {
     pub foreign: bool,
     /// State as last published.
     pub shown: Option<glrs_protocol::types::State>,
+    /// Usage as last published.
+    pub shown_usage: Option<glrs_protocol::types::UsageInfo>,
     /// Whether what opening left out was said.
     pub salvage_told: bool,
 }

@@ -178,6 +178,7 @@ impl Actor {
             go_on: false,
             foreign: false,
             shown: None,
+            shown_usage: None,
             salvage_told: false,
             shared,
             id,
@@ -313,6 +314,12 @@ impl Actor {
         false
     }
 
+    /// A call's line for people.
+    fn detail_of(&self, call: &ToolCall) -> String {
+        let tool = self.shared.tools.iter().find(|t| t.spec().name == call.name);
+        tool.map(|t| t.detail(&call.input)).unwrap_or_default()
+    }
+
     /// Closes a turn that the daemon's end cut off, with what is known of it.
     async fn close_open_turn(
         &mut self,
@@ -356,7 +363,7 @@ impl Actor {
             let result = crate::tools::clip::clip_plain(&result, crate::turn::RESULT_CHARS);
             entries.push(Entry::Tool(entry::Tool {
                 name: c.call.name.clone(),
-                detail: String::new(),
+                detail: self.detail_of(&c.call),
                 elapsed_ms: 0,
                 ok: false,
                 input: Some(c.call.input.clone()),

@@ -63,6 +63,7 @@ impl Actor {
             state: self.state().name,
             needs_you: self.open_requests().next().is_some(),
             clients: self.clients.len() as u64,
+            queued: self.queue.rows.len() as u64,
             context_tokens: usage.context_tokens,
             window: self.window,
             saved: self.log.saved() || !self.log.is_empty(),
@@ -118,7 +119,11 @@ impl Actor {
     }
 
     pub(super) fn publish_usage(&mut self) {
-        self.publish(&Event::Usage(UsageEvent { usage: self.usage() }));
+        let usage = self.usage();
+        if self.shown_usage.as_ref() != Some(&usage) {
+            self.shown_usage = Some(usage.clone());
+            self.publish(&Event::Usage(UsageEvent { usage }));
+        }
     }
 
     pub(super) fn publish_info(&mut self) {

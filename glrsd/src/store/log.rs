@@ -50,6 +50,8 @@ pub struct Log {
     pub(super) keep_cut: bool,
     /// Whether the file as it was has to be kept aside when it is rewritten.
     pub(super) keep_original: bool,
+    /// Where it was kept.
+    pub(super) kept: Option<PathBuf>,
     /// Entries from this offset on were appended here.
     pub(super) own_from: u64,
     updated_at: String,
@@ -95,6 +97,7 @@ impl Log {
             cut: None,
             keep_cut: false,
             keep_original: loaded.lossy && stamp.is_some(),
+            kept: None,
             own_from: end,
             updated_at: loaded.updated_at,
             context_tokens: loaded.context_tokens,
@@ -130,6 +133,7 @@ impl Log {
             cut: o.cut,
             keep_cut: o.keep_cut,
             keep_original: false,
+            kept: None,
             own_from: o.end,
             updated_at: o.updated_at,
             context_tokens: o.context_tokens,
@@ -161,6 +165,11 @@ impl Log {
     /// What stands before the entries: id, time, working directory.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// The session.
+    pub fn id(&self) -> &glrs_protocol::SessionId {
+        &self.header.id
     }
 
     /// Number of entries; unreadable ones count, they keep their number.
@@ -205,6 +214,12 @@ impl Log {
         &self.notices
     }
 
+    /// Where the first write kept what it could not keep in the log: a torn end, or the whole file
+    /// as it was.
+    pub fn kept_aside(&self) -> Option<&Path> {
+        self.kept.as_deref()
+    }
+
     /// Lines that hold no whole entry, as far as opening checked. They stay where they are.
     pub fn bad_lines(&self) -> u64 {
         self.bad
@@ -223,7 +238,13 @@ impl Log {
 
     /// Whether every entry is known to be on disk.
     pub fn is_durable(&self) -> bool {
-        self.synced == self.end && !self.dir_unsynced && (self.file.is_some() || self.count == 0)
+        !self.is_unwritten() && !self.dir_unsynced && (self.file.is_none() || self.synced == self.end)
+    }
+
+    /// Whether something was appended that is in no file. A log that was only read into memory
+    /// stays there: reading writes nothing.
+    fn is_unwritten(&self) -> bool {
+        if self.file.is_some() { self.written < self.end } else { self.own_from < self.end }
     }
 
     /// Appends entries, all in one write, and gives the number of the first.
@@ -298,7 +319,7 @@ impl Log {
         if let Some(f) = &self.foreign {
             return Err(DiskError { path: self.path.clone(), why: f.to_string() });
         }
-        if self.written < self.end && self.count > 0 {
+        if self.is_unwritten() {
             self.put().map_err(|f| DiskError { path: self.path.clone(), why: f.to_string() })?;
         }
         if self.dir_unsynced {
