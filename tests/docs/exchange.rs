@@ -3,7 +3,7 @@
 //! Owns the notation: in ```json blocks `→` is sent, `←` has to come (events that are not shown may
 //! come before it), `# connection NAME` opens or chooses a connection, `# close NAME` closes one.
 
-use crate::shape::{Names, fill, fits};
+use crate::shape::{Names, fill, fits, renewed, resembles};
 use glrs_tests::{PATIENCE, Value};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -73,8 +73,9 @@ impl Conn {
     }
 
     /// The next message that can be the one shown: an answer is the next answer, a notification
-    /// the first that fits.
-    fn expect(&mut self, shown: &Value, names: &mut Names) -> Result<(), String> {
+    /// the first that fits. With `update` fields may differ. Returns it.
+    fn expect(&mut self, shown: &Value, names: &mut Names, update: bool) -> Result<Value, String> {
+        let compare = if update { resembles } else { fits };
         let notification = shown.get("method").is_some();
         let mut passed = Vec::new();
         loop {
@@ -86,10 +87,10 @@ impl Conn {
                 continue;
             }
             let mut learned = names.clone();
-            match fits(shown, &got, &mut learned, "") {
+            match compare(shown, &got, &mut learned) {
                 Ok(()) => {
                     *names = learned;
-                    return Ok(());
+                    return Ok(got);
                 }
                 Err(e) if !notification => return Err(e),
                 Err(e) if got["params"]["kind"] == shown["params"]["kind"] => passed.push(e),
@@ -99,11 +100,13 @@ impl Conn {
     }
 }
 
-/// Repeats all exchanges of a document with the daemon at `socket`.
+/// Repeats all exchanges of a document with the daemon at `socket`. With `update` answers may have
+/// fields more or less. Returns the document as it should be then.
 ///
 /// # Panics
 /// At the first line that does not hold.
-pub fn replay(document: &str, socket: &Path, names: &mut Names) {
+pub fn replay(document: &str, socket: &Path, names: &mut Names, update: bool) -> String {
+    let mut lines: Vec<String> = document.lines().map(str::to_owned).collect();
     let mut conns: BTreeMap<&str, Conn> = BTreeMap::new();
     let mut current = "";
     for (line, _, step) in steps(document) {
@@ -124,8 +127,14 @@ pub fn replay(document: &str, socket: &Path, names: &mut Names) {
             Step::Receive(text) => {
                 let shown = serde_json::from_str(text).unwrap_or_else(|e| panic!("line {line}: no JSON: {e}"));
                 let conn = conns.get_mut(current).unwrap_or_else(|| panic!("line {line}: no connection"));
-                conn.expect(&shown, names).unwrap_or_else(|e| panic!("PROTOCOL.md line {line}: {e}"));
+                let got = conn
+                    .expect(&shown, names, update)
+                    .unwrap_or_else(|e| panic!("PROTOCOL.md line {line}: {e}\n(UPDATE_DOCS=1 rewrites what it can)"));
+                if update && fits(&shown, &got, &mut names.clone()).is_err() {
+                    lines[line - 1] = format!("← {}", renewed(&shown, &got, names));
+                }
             }
         }
     }
+    lines.join("\n") + "\n"
 }

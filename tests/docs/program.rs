@@ -16,7 +16,8 @@ pub struct Ran {
 
 /// Whether a program can be started.
 pub fn there(name: &str) -> bool {
-    let quiet = Command::new(name).arg("--help").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let quiet =
+        Command::new(name).arg("--help").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     quiet.is_ok()
 }
 

@@ -11,17 +11,27 @@ const FILE: &str = "protocol/PROTOCOL.md";
 const BEGIN: &str = "<!-- generated: begin -->\n";
 const END: &str = "<!-- generated: end -->\n";
 
+/// Whether the documents are to be rewritten where the code has moved on.
+fn update() -> bool {
+    std::env::var_os("UPDATE_DOCS").is_some()
+}
+
+/// The document with the generated part as the code has it.
+fn generated(document: &str) -> String {
+    let (before, rest) = document.split_once(BEGIN).expect("the marker where the generated part begins");
+    let (_, after) = rest.split_once(END).expect("the marker where the generated part ends");
+    format!("{before}{BEGIN}\n{}\n{END}{after}", schema::markdown())
+}
+
 #[test]
 fn the_reference_is_generated_from_the_method_table() {
     let document = text(FILE);
-    let (before, rest) = document.split_once(BEGIN).expect("the marker where the generated part begins");
-    let (generated, after) = rest.split_once(END).expect("the marker where the generated part ends");
-    let want = format!("\n{}\n", schema::markdown());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(source(FILE), format!("{before}{BEGIN}{want}{END}{after}")).unwrap();
-    } else if generated != want {
-        let differs = generated.lines().zip(want.lines()).find(|(a, b)| a != b);
-        panic!("{FILE} is not what the code says: UPDATE_DOCS=1 cargo test --test docs rewrites it; first: {differs:?}");
+    let want = generated(&document);
+    if !update() && document != want {
+        let differs = document.lines().zip(want.lines()).find(|(a, b)| a != b);
+        panic!(
+            "{FILE} is not what the code says: UPDATE_DOCS=1 cargo test --test docs rewrites it; first: {differs:?}"
+        );
     }
 }
 
@@ -62,7 +72,10 @@ fn the_exchanges_are_what_a_real_daemon_answers() {
     let mut names: Names = [("cwd", home.work()), ("data", home.root()), ("socket", home.socket())]
         .map(|(name, path)| (name.to_owned(), path.display().to_string()))
         .into();
-    replay(&text(FILE), &home.socket(), &mut names);
+    let now = replay(&text(FILE), &home.socket(), &mut names, update());
     // The last exchange asks it to stop.
     daemon.wait(PATIENCE);
+    if update() {
+        std::fs::write(source(FILE), generated(&now)).unwrap();
+    }
 }

@@ -96,5 +96,8 @@ fn plain(home: &Home) {
     wire.ok("session/new", json!({"id": "5e551011", "cwd": home.work()}));
     wire.attach("5e551011", json!({}));
     let view = wire.turn("5e551011", "say 5 words");
-    assert_eq!(view.of_type("assistant").last().map(|e| e["text"].clone()), Some(json!("word1 word2 word3 word4 word5")));
+    assert_eq!(
+        view.of_type("assistant").last().map(|e| e["text"].clone()),
+        Some(json!("word1 word2 word3 word4 word5"))
+    );
 }

@@ -24,7 +24,8 @@ fn parts(text: &str) -> Vec<Part<'_>> {
         Some(t) => (t, true),
         None => (text, false),
     };
-    let is_name = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    let is_name =
+        |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let mut from = 0;
     while let Some(at) = rest[from..].find('<').map(|i| i + from) {
         match rest[at + 1..].split_once('>') {
@@ -85,27 +86,37 @@ fn is_time(text: &str) -> bool {
     form == "0000-00-00T00:00:00.000Z"
 }
 
-/// Whether a value is as shown, with the place of the first difference. Learns names.
+/// Whether a value is as shown. Learns names.
 ///
 /// # Errors
-/// Where it differs, and how.
-pub fn fits(shown: &Value, got: &Value, names: &mut Names, at: &str) -> Result<(), String> {
+/// Where it differs first, and how.
+pub fn fits(shown: &Value, got: &Value, names: &mut Names) -> Result<(), String> {
+    compare(shown, got, names, "", true)
+}
+
+/// The same, but objects may have fields more or less.
+pub fn resembles(shown: &Value, got: &Value, names: &mut Names) -> Result<(), String> {
+    compare(shown, got, names, "", false)
+}
+
+fn compare(shown: &Value, got: &Value, names: &mut Names, at: &str, strict: bool) -> Result<(), String> {
     let differs = || Err(format!("{at}: the document has {shown}, the daemon {got}"));
     match (shown, got) {
         (Value::Object(a), Value::Object(b)) => {
             let (mut want, mut have): (Vec<_>, Vec<_>) = (a.keys().collect(), b.keys().collect());
             (want.sort(), have.sort());
-            if want != have {
+            if strict && want != have {
                 return Err(format!("{at}: the document has the fields {want:?}, the daemon {have:?}"));
             }
-            a.iter().try_for_each(|(k, v)| fits(v, &b[k], names, &format!("{at}.{k}")))
+            let both = a.iter().filter_map(|(k, v)| Some((k, v, b.get(k)?)));
+            both.map(|(k, v, g)| compare(v, g, names, &format!("{at}.{k}"), strict)).collect()
         }
         (Value::Array(a), Value::Array(b)) if a.last().is_some_and(|l| l == "…") => {
             for (i, v) in a[..a.len() - 1].iter().enumerate() {
                 let mut why = Vec::new();
                 let found = b.iter().find_map(|g| {
                     let mut learned = names.clone();
-                    fits(v, g, &mut learned, "").map_err(|e| why.push(e)).ok().map(|()| learned)
+                    compare(v, g, &mut learned, "", strict).map_err(|e| why.push(e)).ok().map(|()| learned)
                 });
                 match found {
                     Some(learned) => *names = learned,
@@ -115,7 +126,7 @@ pub fn fits(shown: &Value, got: &Value, names: &mut Names, at: &str) -> Result<(
             Ok(())
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            a.iter().zip(b).enumerate().try_for_each(|(i, (v, g))| fits(v, g, names, &format!("{at}[{i}]")))
+            a.iter().zip(b).enumerate().try_for_each(|(i, (v, g))| compare(v, g, names, &format!("{at}[{i}]"), strict))
         }
         (Value::Number(_), Value::Number(_)) => Ok(()),
         (Value::String(a), Value::String(b)) if is_time(a) && is_time(b) => Ok(()),
@@ -125,17 +136,56 @@ pub fn fits(shown: &Value, got: &Value, names: &mut Names, at: &str) -> Result<(
     }
 }
 
+/// What a document should show: the daemon's fields, with the document's values where they still
+/// fit, and names for what has one.
+pub fn renewed(shown: &Value, got: &Value, names: &Names) -> Value {
+    match (shown, got) {
+        (Value::Object(a), Value::Object(b)) => Value::Object(
+            b.iter().map(|(k, g)| (k.clone(), renewed(a.get(k).unwrap_or(&Value::Null), g, names))).collect(),
+        ),
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            a.iter().zip(b).map(|(v, g)| renewed(v, g, names)).collect()
+        }
+        (Value::Array(a), Value::Array(b)) if a.last().is_some_and(|l| l == "…") => {
+            // The element that is shown, as one of the daemon's now is.
+            let like = |v: &Value| {
+                b.iter().find(|g| resembles(v, g, &mut names.clone()).is_ok()).map(|g| renewed(v, g, names))
+            };
+            a.iter().filter_map(|v| if v == "…" { Some(v.clone()) } else { like(v) }).collect()
+        }
+        _ if fits(shown, got, &mut names.clone()).is_ok() => shown.clone(),
+        (_, Value::String(text)) => {
+            let named = names
+                .iter()
+                .filter(|(_, v)| v.len() > 3)
+                .fold(text.clone(), |t, (n, v)| t.replace(v, &format!("<{n}>")));
+            Value::String(named)
+        }
+        (_, Value::Array(b)) => b.iter().map(|g| renewed(&Value::Null, g, names)).collect(),
+        (_, Value::Object(b)) => {
+            Value::Object(b.iter().map(|(k, g)| (k.clone(), renewed(&Value::Null, g, names))).collect())
+        }
+        _ => got.clone(),
+    }
+}
+
 #[test]
 fn documents_are_read_narrowly() {
     use glrs_tests::json;
     let mut names = Names::new();
-    let mut ok = |shown: Value, got: Value| fits(&shown, &got, &mut names, "x").is_ok();
+    let mut ok = |shown: Value, got: Value| fits(&shown, &got, &mut names).is_ok();
     assert!(ok(json!({"id": "<a>", "n": 1}), json!({"n": 7, "id": "q"})));
     assert!(ok(json!("by <a>#<b>"), json!("by q#5")) && !ok(json!("<a>"), json!("r")));
     assert!(ok(json!("to…"), json!("together")) && !ok(json!("to"), json!("together")));
-    assert!(ok(json!([1, "…"]), json!([2, 3])) && !ok(json!([1]), json!([2, 3])) && !ok(json!(["z", "…"]), json!(["y"])));
+    assert!(
+        ok(json!([1, "…"]), json!([2, 3])) && !ok(json!([1]), json!([2, 3])) && !ok(json!(["z", "…"]), json!(["y"]))
+    );
     assert!(ok(json!("2026-11-30T15:38:04.714Z"), json!("2027-01-01T00:00:00.000Z")));
-    assert!(!ok(json!({"a": 1}), json!({"a": 1, "b": 2})) && !ok(json!({"a": 1}), json!({})) && !ok(json!(1), json!("1")));
+    assert!(
+        !ok(json!({"a": 1}), json!({"a": 1, "b": 2})) && !ok(json!({"a": 1}), json!({})) && !ok(json!(1), json!("1"))
+    );
     assert!(!ok(json!(true), json!(false)) && !ok(json!("a < b"), json!("a")) && ok(json!("a < b"), json!("a < b")));
+    let new = renewed(&json!({"id": "<a>", "old": 1, "n": 5}), &json!({"id": "q", "n": 6, "x": "far"}), &names);
+    assert_eq!(new, json!({"id": "<a>", "n": 5, "x": "far"}));
     assert_eq!(fill("<a> and <unknown>", &names), "q and <unknown>");
 }
