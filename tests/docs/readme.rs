@@ -101,3 +101,53 @@ fn plain(home: &Home) {
         Some(json!("word1 word2 word3 word4 word5"))
     );
 }
+
+#[test]
+fn the_readme_lists_the_terminals_commands_and_no_others() {
+    let document = text(FILE);
+    let (_, section) = document.split_once("## In the terminal").expect("the section about the terminal");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let shown: BTreeSet<&str> = section
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter_map(|code| code.strip_prefix('/')?.split([' ', '[', '<']).next())
+        .collect();
+    let table = glrs_client::tui::slash::TABLE;
+    let known: BTreeSet<&str> = table.iter().flat_map(|(name, more, ..)| more.iter().copied().chain([*name])).collect();
+    assert_eq!(shown, known);
+}
+
+#[test]
+fn the_readme_names_every_exit_code() {
+    use glrs_client::cli::failure::Exit;
+    let document = text(FILE);
+    let all = [Exit::Done, Exit::Error, Exit::Usage, Exit::Timeout, Exit::NoSession, Exit::Denied, Exit::Interrupted];
+    for code in all.map(|e| e as u8) {
+        assert!(document.contains(&format!("\n| {code} | ")), "exit code {code}");
+    }
+}
+
+#[test]
+fn the_configuration_in_the_readme_is_valid() {
+    exe();
+    let document = text(FILE);
+    let home = Home::new();
+    let schema: glrs_tests::Value = cli(&home, ["schema", "config"]).ok().json();
+    let keys = schema["properties"].as_object().expect("the keys of the configuration");
+    let (_, section) = document.split_once("## Configuration").expect("the section about configuration");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    for row in section.lines().filter(|l| l.starts_with("| `")) {
+        for key in row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2) {
+            let top = key.split('.').next().unwrap_or(key);
+            assert!(keys.contains_key(top), "there is no key {key}");
+        }
+    }
+    for block in document.split("```json\n").skip(1) {
+        let json = block.split("```").next().unwrap_or_default();
+        let value: glrs_tests::Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {json}"));
+        for key in value.as_object().expect("an object").keys() {
+            assert!(keys.contains_key(key), "there is no key {key}");
+        }
+    }
+}
