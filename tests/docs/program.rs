@@ -14,27 +14,31 @@ pub struct Ran {
     pub stderr: String,
 }
 
-/// Whether a program can be started.
-pub fn there(name: &str) -> bool {
-    let quiet =
-        Command::new(name).arg("--help").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    quiet.is_ok()
+/// Whether a program is there and works; `version` makes it say which it is.
+pub fn there(home: &Home, name: &str, version: &str) -> bool {
+    let mut command = Command::new(name);
+    command.arg(version).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    surround(&mut command, home).status().is_ok_and(|s| s.success())
 }
 
-/// Runs a program in the home's working directory, with `glrs` first on its path.
-pub fn run(home: &Home, program: &str, args: &[&str], stdin: &str) -> Ran {
+/// Gives a program the home's environment, with `glrs` first on its path.
+fn surround<'a>(command: &'a mut Command, home: &Home) -> &'a mut Command {
     let bin = home.other_dir("b");
     let link = bin.join("glrs");
     if link.symlink_metadata().is_err() {
         std::os::unix::fs::symlink(glrs_tests::exe(), &link).expect("a link to glrs");
     }
     let path = format!("{}:{}", bin.display(), home.env()["PATH"]);
-    let mut command = Command::new(program);
-    command.args(args).env_clear().envs(home.env()).env("PATH", path).current_dir(home.work());
     // What the loader and Python's launcher need of the caller's environment.
-    for name in ["LD_LIBRARY_PATH", "PYENV_ROOT", "PYENV_VERSION"] {
-        command.envs(std::env::var_os(name).map(|value| (name, value)));
-    }
+    let kept = ["LD_LIBRARY_PATH", "PYENV_ROOT", "PYENV_VERSION"];
+    let kept = kept.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    command.env_clear().envs(home.env()).envs(kept).env("PATH", path).current_dir(home.work())
+}
+
+/// Runs a program in the home's working directory, with `glrs` first on its path.
+pub fn run(home: &Home, program: &str, args: &[&str], stdin: &str) -> Ran {
+    let mut command = Command::new(program);
+    surround(command.args(args), home);
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -6,12 +6,12 @@ use glrs_tests::{Home, json};
 
 #[test]
 fn the_python_example_streams_asks_and_joins() {
-    if !there("python3") {
+    exe();
+    let home = Home::new();
+    if !there(&home, "python3", "--version") {
         eprintln!("skipped: there is no python3 to run protocol/examples/attach.py with");
         return;
     }
-    exe();
-    let home = Home::new();
     home.config(&json!({"model": "builtin/rehearsal"}));
     let _daemon = home.daemon();
     let script = source("protocol/examples/attach.py").display().to_string();

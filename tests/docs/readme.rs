@@ -70,11 +70,11 @@ fn the_socket_example_prints_what_the_readme_shows() {
     home.config(&json!({"model": "builtin/rehearsal"}));
     let _daemon = home.daemon();
     let (mut script, shown) = example(&text(FILE));
-    if !there("bash") || !there("jq") {
+    if !there(&home, "bash", "--version") || !there(&home, "jq", "--version") {
         eprintln!("bash or jq is missing: the example's calls go through a plain socket instead");
         return plain(&home);
     }
-    if !there("socat") {
+    if !there(&home, "socat", "-V") {
         eprintln!("socat is missing: `glrs proxy` takes its place in the example");
         let without = script.replace("socat - UNIX-CONNECT:\"$SOCK\"", "glrs proxy");
         assert_ne!(without, script, "the example uses socat");
