@@ -108,7 +108,7 @@ fn a_large_result_is_clipped_and_whole_in_its_blob() {
     assert!(tool["result"].as_str().unwrap().chars().count() <= 30_000, "not clipped");
     let blob = home.sessions().join("blobs").join(&id).join(tool["blob"].as_str().unwrap());
     let whole = fs::read_to_string(blob).unwrap();
-    assert!(whole.contains("\n10000\n") && whole.trim_end().ends_with("20000"), "{} bytes", whole.len());
+    assert!(whole.contains("\n10000\n") && whole.contains("\n20000\n"), "{} bytes", whole.len());
     check::check_session(&home.log(&id)).clean();
 }
 

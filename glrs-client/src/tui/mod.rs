@@ -28,7 +28,7 @@ use crate::cli::output;
 use crate::client::{Client, Events};
 use app::{App, Leave};
 use calls::{Around, Call, Reply};
-use crossterm::event::{Event, EventStream};
+use crossterm::event::{Event, EventStream, KeyCode, KeyModifiers};
 use futures_util::StreamExt as _;
 use glrs_protocol::SessionId;
 use glrs_protocol::methods::m;
@@ -56,26 +56,31 @@ pub struct Begin {
     pub read_only: bool,
 }
 
-/// Attaches the terminal to a session until somebody leaves.
+/// Attaches the terminal to the session that `open` answers, until somebody leaves. The terminal
+/// is ours before the session is there: what is typed meanwhile is not lost.
 ///
 /// # Errors
 /// When the session or the terminal cannot be had.
-pub async fn run(ctx: &Ctx, client: Client, begin: Begin) -> Result<Exit, Failure> {
-    let around = Around { options: ctx.options("terminal")?, env: ctx.session_env(), read_only: begin.read_only };
-    let events = client.events().await?;
-    let attach = calls::first_attach(begin.session.id.clone(), begin.tail, &around);
-    let snapshot = client.call::<m::SessionAttachM>(&attach).await?;
-    let mut app = App::new(snapshot, begin.read_only, name_of(&around, &client));
-    app.calls.push(Call::Prompts);
-    if let Some(skew) = client.skew() {
-        app.note(skew, style::WARN);
-    }
-    let ended = attached(ctx, client, events, around, &mut app).await;
-    let exit = match ended {
-        Ok(exit) => exit,
-        // The terminal is gone: nobody is left to tell.
-        Err(_) => return Ok(Exit::Done),
+pub async fn run(ctx: &Ctx, open: impl Future<Output = Result<(Client, Begin), Failure>>) -> Result<Exit, Failure> {
+    let mut signals = Signals::new()?;
+    let modes = Modes::enter()?;
+    let tmux = ctx.vars.contains_key(std::ffi::OsStr::new("TMUX"));
+    let screen = Screen::new(ctx.colour, tmux)?;
+    let mut keys = EventStream::new();
+    let mut early = Vec::new();
+    let begun = match opening(begin(ctx, open), &mut keys, &mut early, &mut signals).await {
+        Some(Ok(begun)) => begun,
+        other => {
+            let _ = screen.finish();
+            drop(modes);
+            return other.map_or(Ok(Exit::Interrupted), |failed| failed.map(|_| Exit::Done));
+        }
     };
+    let Begun { client, events, around, mut app } = begun;
+    let ended = attached(ctx, (client, events, around), (screen, keys, signals), early, &mut app).await;
+    drop(modes);
+    // Without a terminal nobody is left to tell.
+    let Ok(exit) = ended else { return Ok(Exit::Done) };
     match &app.leave {
         Some(Leave::Deleted) => output::note("deleted"),
         Some(Leave::Lost(why)) => {
@@ -87,6 +92,74 @@ pub async fn run(ctx: &Ctx, client: Client, begin: Begin) -> Result<Exit, Failur
         _ => {}
     }
     Ok(exit)
+}
+
+struct Begun {
+    client: Client,
+    events: Events,
+    around: Around,
+    app: App,
+}
+
+async fn begin(ctx: &Ctx, open: impl Future<Output = Result<(Client, Begin), Failure>>) -> Result<Begun, Failure> {
+    let (client, begin) = open.await?;
+    let around = Around { options: ctx.options("terminal")?, env: ctx.session_env(), read_only: begin.read_only };
+    let events = client.events().await?;
+    let attach = calls::first_attach(begin.session.id.clone(), begin.tail, &around);
+    let snapshot = client.call::<m::SessionAttachM>(&attach).await?;
+    let mut app = App::new(snapshot, begin.read_only, name_of(&around, &client));
+    app.calls.push(Call::Prompts);
+    if let Some(skew) = client.skew() {
+        app.note(skew, style::WARN);
+    }
+    Ok(Begun { client, events, around, app })
+}
+
+/// The signals that end us: the terminal is put back first.
+struct Signals {
+    term: Signal,
+    hup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, hup: signal(SignalKind::hangup())? })
+    }
+
+    /// How to end once one was heard.
+    async fn heard(&mut self) -> Exit {
+        tokio::select! {
+            _ = self.term.recv() => Exit::Interrupted,
+            _ = self.hup.recv() => Exit::Done,
+        }
+    }
+}
+
+/// Waits for the session and keeps what is typed meanwhile; `None` when somebody gives up first.
+async fn opening<T>(
+    open: impl Future<Output = T>,
+    keys: &mut EventStream,
+    early: &mut Vec<Event>,
+    signals: &mut Signals,
+) -> Option<T> {
+    tokio::pin!(open);
+    loop {
+        tokio::select! {
+            opened = &mut open => return Some(opened),
+            _ = signals.heard() => return None,
+            key = keys.next() => match key {
+                Some(Ok(Event::Key(k)))
+                    if k.modifiers.contains(KeyModifiers::CONTROL) && matches!(k.code, KeyCode::Char('c' | 'd')) =>
+                {
+                    return None;
+                }
+                // Far more than anybody types in that time; the rest is dropped.
+                Some(Ok(event)) if early.len() < 4096 => early.push(event),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return None,
+            },
+        }
+    }
 }
 
 /// Lets somebody pick a session; `None` when nobody did.
@@ -105,28 +178,32 @@ fn name_of(around: &Around, client: &Client) -> String {
     format!("{}#{}", around.options.ident.name, client.daemon().client_id)
 }
 
-async fn attached(ctx: &Ctx, client: Client, events: Events, around: Around, app: &mut App) -> io::Result<Exit> {
-    let modes = Modes::enter()?;
-    let tmux = ctx.vars.contains_key(std::ffi::OsStr::new("TMUX"));
-    let screen = Screen::new(ctx.colour, tmux)?;
+async fn attached(
+    ctx: &Ctx,
+    (client, events, around): (Client, Events, Around),
+    (screen, keys, signals): (Screen, EventStream, Signals),
+    early: Vec<Event>,
+    app: &mut App,
+) -> io::Result<Exit> {
     let mut terminal = Attached {
         client,
         events,
         around,
         screen,
-        keys: EventStream::new(),
+        keys,
         jobs: JoinSet::new(),
-        term: signal(SignalKind::terminate())?,
-        hup: signal(SignalKind::hangup())?,
+        signals,
         colour: ctx.colour,
         drawn: None,
         due: Some(tokio::time::Instant::now()),
         exit: Exit::Done,
     };
+    for event in early {
+        terminal.key(app, event);
+    }
     let ended = terminal.run(app).await;
     let Attached { screen, mut jobs, exit, .. } = terminal;
     let finished = screen.finish();
-    drop(modes);
     // What was asked for just before leaving still goes out.
     let _ = tokio::time::timeout(FAREWELL, async { while jobs.join_next().await.is_some() {} }).await;
     ended.and(finished).map(|()| exit)
@@ -139,8 +216,7 @@ struct Attached {
     screen: Screen,
     keys: EventStream,
     jobs: JoinSet<Reply>,
-    term: Signal,
-    hup: Signal,
+    signals: Signals,
     colour: bool,
     drawn: Option<Instant>,
     /// When the next frame is to be drawn.
@@ -176,11 +252,10 @@ impl Attached {
                     }
                     self.soon();
                 }
-                _ = self.term.recv() => {
+                exit = self.signals.heard() => {
                     app.leave = Some(Leave::Killed);
-                    self.exit = Exit::Interrupted;
+                    self.exit = exit;
                 }
-                _ = self.hup.recv() => app.leave = Some(Leave::Killed),
                 () = tokio::time::sleep(TICK), if ticking && self.due.is_none() => self.soon(),
                 () = until(self.due) => self.draw(app)?,
             }

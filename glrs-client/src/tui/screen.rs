@@ -162,7 +162,8 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes the place where the cursor is. The modes have to be set.
+    /// Takes the place where the cursor is. The modes have to be set, and nobody may read keys
+    /// yet: the terminal is asked where its cursor is.
     ///
     /// # Errors
     /// When the terminal does not take it.

@@ -166,6 +166,13 @@ pub struct Failure {
     pub tokens: Option<Tokens>,
 }
 
+impl Failure {
+    /// A failure of that kind, with nothing else known.
+    pub fn of(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, status: None, message: message.into(), retry_after: None, partial: None, tokens: None }
+    }
+}
+
 /// Takes chunks as they come. Waits when the session is behind, so a stream never outruns it.
 pub trait Sink: Send {
     /// Takes one.

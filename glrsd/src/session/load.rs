@@ -162,6 +162,7 @@ impl Actor {
             requests: Vec::new(),
             answered: super::requests::Answered::default(),
             running: None,
+            starting: None,
             events: None,
             next_piece: 0,
             clients: BTreeMap::new(),
@@ -179,6 +180,7 @@ impl Actor {
             foreign: false,
             shown: None,
             shown_usage: None,
+            shown_face: None,
             salvage_told: false,
             shared,
             id,
@@ -301,11 +303,9 @@ impl Actor {
             let msgs = live.msgs.clone();
             self.begin(user, users, calls);
             self.note(&Record::Step { step, msgs });
-            let model = self.resolve_model().ok();
             if let Some(r) = &mut self.running {
                 r.assistant = assistant;
                 r.step = step;
-                r.model = model;
                 r.phase = glrs_protocol::types::Phase::Asking;
             }
             return true;
