@@ -111,7 +111,11 @@ struct Run<'a> {
 impl Run<'_> {
     /// Sends the message. The key makes repeating it safe.
     async fn send(&mut self) -> Result<(), Failure> {
-        let sent = self.client.call::<m::SessionSendM>(&self.send).await?;
+        let sent = match self.client.call::<m::SessionSendM>(&self.send).await {
+            // The stream's end follows; on the next connection it is sent again.
+            Err(e) if e.is_connection() || e.kind() == ErrorKind::ShuttingDown => return Ok(()),
+            other => other?,
+        };
         self.row = sent.row;
         if sent.outcome == "removed" {
             self.watch.cut = Some(Cut::Removed);
@@ -214,7 +218,10 @@ impl Run<'_> {
     /// Tells the watch how things stand and answers what waits for an answer.
     async fn settle(&mut self) -> Result<(), Failure> {
         let waits = self.row.map(|row| self.view.queue.iter().any(|r| r.row == row));
-        self.watch.state(self.view.running(), waits);
+        if self.watch.state(self.view.running(), waits) {
+            // The same key asks where the message is and runs nothing twice.
+            self.send().await?;
+        }
         if self.wait || !self.watch.ours() {
             return Ok(());
         }
