@@ -104,12 +104,13 @@ fn compare(shown: &Value, got: &Value, names: &mut Names, at: &str, strict: bool
     match (shown, got) {
         (Value::Object(a), Value::Object(b)) => {
             let (mut want, mut have): (Vec<_>, Vec<_>) = (a.keys().collect(), b.keys().collect());
-            (want.sort(), have.sort());
+            want.sort();
+            have.sort();
             if strict && want != have {
                 return Err(format!("{at}: the document has the fields {want:?}, the daemon {have:?}"));
             }
-            let both = a.iter().filter_map(|(k, v)| Some((k, v, b.get(k)?)));
-            both.map(|(k, v, g)| compare(v, g, names, &format!("{at}.{k}"), strict)).collect()
+            let mut both = a.iter().filter_map(|(k, v)| Some((k, v, b.get(k)?)));
+            both.try_for_each(|(k, v, g)| compare(v, g, names, &format!("{at}.{k}"), strict))
         }
         (Value::Array(a), Value::Array(b)) if a.last().is_some_and(|l| l == "…") => {
             for (i, v) in a[..a.len() - 1].iter().enumerate() {
