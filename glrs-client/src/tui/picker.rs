@@ -1,6 +1,6 @@
 //! The session picker: a screen of its own, newest first, filtered as one types.
 //!
-//! Owns what is listed and which row is chosen ([`Picker`], pure) and the loop around it.
+//! Owns what is listed and which row is chosen (`Picker`, pure) and the loop around it.
 
 use super::screen::{Full, Screen};
 use super::style;

@@ -44,6 +44,8 @@ pub struct Peer {
 pub(crate) struct CallCtx {
     peer: Arc<Peer>,
     id: Arc<RawValue>,
+    /// Whether an answer is wanted: a call without an id gets none.
+    wants: bool,
 }
 
 /// How a method answers.
@@ -75,7 +77,7 @@ impl CallCtx {
     }
 
     fn encode<T: Serialize>(&self, result: &Result<T, RpcError>) -> Bytes {
-        encode(&self.id, result)
+        if self.wants { encode(&self.id, result) } else { Bytes::new() }
     }
 
     /// A reply that goes into the outbox from within the session, so that it precedes whatever the
@@ -254,7 +256,7 @@ impl PeerExt for Arc<Peer> {
             return fail(&RpcError::internal("the id changed while it was read"));
         };
         let mut ext = Extensions::new();
-        ext.insert(CallCtx { peer: self.clone(), id: raw_id.clone().into() });
+        ext.insert(CallCtx { peer: self.clone(), id: raw_id.clone().into(), wants });
         let future = callback(rpc_id, params, ConnectionId(0), usize::MAX, ext);
         async move {
             // A fault in one call is an error of that call; the connection lives.
