@@ -104,6 +104,51 @@ wire! {
         /// The clients.
         clients: Vec<ClientRow>,
     }
+    /// Whose models.
+    CatalogModels {
+        /// Directory whose configuration counts; none: the user's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cwd: Option<String>,
+        /// Environment to look for keys in; the daemon's own unless told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        env: Option<BTreeMap<String, String>>,
+    }
+    /// Whose configuration.
+    ConfigShow {
+        /// The directory.
+        cwd: String,
+        /// Environment whose GLRS_MODEL, GLRS_VARIANT and GLRS_MODE count.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        env: Option<BTreeMap<String, String>>,
+    }
+    /// A key of the configuration.
+    ConfigValue {
+        /// Path of the key.
+        key: String,
+        /// Its effective value; secrets are masked.
+        #[schemars(with = "serde_json::Value")]
+        value: serde_json::Value,
+        /// A file, `env NAME`, or `default`.
+        from: String,
+    }
+    /// The configuration in force for a directory.
+    ConfigResult {
+        /// Project root.
+        root: String,
+        /// Whether the project is trusted.
+        trusted: bool,
+        /// Keys of project files that wait for trust.
+        untrusted: Vec<String>,
+        /// What is wrong in the files.
+        notices: Vec<String>,
+        /// Every key.
+        values: Vec<ConfigValue>,
+    }
+    /// Which project to trust.
+    ConfigTrust {
+        /// A directory of the project.
+        cwd: String,
+    }
     /// The models.
     ModelList {
         /// Ready ones first.

@@ -123,6 +123,11 @@ pub enum Command {
         #[command(subcommand)]
         command: super::daemon::DaemonCmd,
     },
+    /// Trust a project: its files may then set what runs code or sends data elsewhere
+    Trust {
+        /// A directory of the project; this one unless given
+        dir: Option<PathBuf>,
+    },
     /// Check whether everything is in order
     Doctor {
         /// As JSON

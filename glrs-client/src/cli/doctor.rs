@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::connect::{ConnectError, ConnectOptions};
 use crate::place;
 use glrs_protocol::methods::m;
-use glrs_protocol::params::Empty;
+use glrs_protocol::params::{ConfigResult, ConfigShow, Empty};
 use serde::Serialize;
 use std::path::Path;
 
@@ -40,6 +40,7 @@ pub async fn run(ctx: &Ctx, json: bool) -> Result<Exit, Failure> {
     }
     let before = Client::connect(&ConnectOptions::new(ctx.socket.clone(), "doctor")).await;
     let started = matches!(before, Err(ConnectError::NotRunning(_)));
+    let mut config = None;
     let client = match before {
         Err(ConnectError::NotRunning(_)) => Client::connect(&ctx.options("doctor")?).await,
         other => other,
@@ -53,12 +54,14 @@ pub async fn run(ctx: &Ctx, json: bool) -> Result<Exit, Failure> {
             let skew = client.skew();
             let detail = skew.clone().unwrap_or_else(|| "client and daemon are the same release".to_owned());
             checks.push(check("versions", skew.is_none(), detail));
-            ask(&client, &mut checks).await;
+            ask(ctx, &client, &mut checks).await;
+            config = shown(ctx, &client, &mut checks).await;
         }
     }
     let all = checks.iter().all(|c| c.ok);
+    let values = config.as_ref().map(|c| c.values.clone()).unwrap_or_default();
     if json {
-        output::json(&serde_json::json!({"ok": all, "checks": checks}))?;
+        output::json(&serde_json::json!({"ok": all, "checks": checks, "config": config}))?;
     } else {
         let rows: Vec<Vec<String>> = checks
             .iter()
@@ -68,12 +71,28 @@ pub async fn run(ctx: &Ctx, json: bool) -> Result<Exit, Failure> {
             })
             .collect();
         output::text(&output::columns(&rows))?;
+        // Only what somebody set: the defaults are in the documentation, and all of it in --json.
+        let set: Vec<Vec<String>> = values
+            .iter()
+            .filter(|v| v.from != "default")
+            .map(|v| {
+                vec![
+                    format!("  {}", v.key),
+                    crate::text::one_line(&v.value.to_string()),
+                    crate::text::one_line(&v.from),
+                ]
+            })
+            .collect();
+        if !set.is_empty() {
+            output::text("\nset in the configuration:")?;
+            output::text(&output::columns(&set))?;
+        }
     }
     Ok(if all { Exit::Done } else { Exit::Error })
 }
 
 /// What only the daemon knows.
-async fn ask(client: &Client, checks: &mut Vec<Check>) {
+async fn ask(ctx: &Ctx, client: &Client, checks: &mut Vec<Check>) {
     match client.call::<m::DaemonStatusM>(&Empty {}).await {
         Ok(s) => {
             checks.push(writable(Path::new(&s.data_dir)));
@@ -83,13 +102,34 @@ async fn ask(client: &Client, checks: &mut Vec<Check>) {
         }
         Err(e) => checks.push(check("data", false, e.to_string())),
     }
-    match client.call::<m::CatalogModelsM>(&Empty {}).await {
+    match client.call::<m::CatalogModelsM>(&ctx.models_of()).await {
         Ok(list) => {
             let ready = list.models.iter().filter(|m| m.ready).count();
             let detail = format!("{ready} of {} ready, new sessions get {}", list.models.len(), list.default);
             checks.push(check("models", ready > 0, detail));
         }
         Err(e) => checks.push(check("models", false, e.to_string())),
+    }
+}
+
+/// The configuration of this directory, and what is wrong with it.
+async fn shown(ctx: &Ctx, client: &Client, checks: &mut Vec<Check>) -> Option<ConfigResult> {
+    let cwd = ctx.directory(None).ok()?;
+    match client.call::<m::ConfigShowM>(&ConfigShow { cwd, env: Some(ctx.session_env()) }).await {
+        Ok(c) => {
+            let mut wrong = c.notices.clone();
+            if !c.untrusted.is_empty() {
+                wrong.push(format!("{} wait until you trust this project: `glrs trust`", c.untrusted.join(", ")));
+            }
+            let detail =
+                if wrong.is_empty() { format!("{} keys, nothing wrong", c.values.len()) } else { wrong.join("; ") };
+            checks.push(check("config", wrong.is_empty(), detail));
+            Some(c)
+        }
+        Err(e) => {
+            checks.push(check("config", false, e.to_string()));
+            None
+        }
     }
 }
 

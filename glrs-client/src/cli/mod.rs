@@ -16,6 +16,7 @@ pub mod proxy;
 pub mod resume;
 pub mod schema;
 pub mod sessions;
+mod trust;
 pub mod watch;
 
 use crate::client::Client;
@@ -68,6 +69,11 @@ impl Ctx {
     /// The environment a session gets from this caller.
     pub fn session_env(&self) -> BTreeMap<String, String> {
         place::session_env(&self.vars)
+    }
+
+    /// Whose models are asked for: this caller's keys, this directory's configuration.
+    pub fn models_of(&self) -> glrs_protocol::params::CatalogModels {
+        glrs_protocol::params::CatalogModels { cwd: self.directory(None).ok(), env: Some(self.session_env()) }
     }
 
     /// The canonical path of `dir`, or of the current directory.
@@ -158,6 +164,7 @@ async fn dispatch(ctx: &Ctx, command: Option<Command>, plan: Plan) -> Result<Exi
         }
         Some(Command::Sessions { command }) => sessions::run(ctx, command).await,
         Some(Command::Daemon { command }) => daemon::run(ctx, command).await,
+        Some(Command::Trust { dir }) => trust::run(ctx, dir.as_deref()).await,
         Some(Command::Doctor { json }) => doctor::run(ctx, json).await,
         Some(Command::Proxy) => proxy::run(ctx).await,
         Some(Command::Schema { format }) => schema::run(ctx, format).await,

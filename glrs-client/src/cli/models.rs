@@ -5,7 +5,7 @@ use super::failure::{Exit, Failure};
 use super::output;
 use crate::text;
 use glrs_protocol::methods::m;
-use glrs_protocol::params::{Empty, ModelList};
+use glrs_protocol::params::ModelList;
 
 /// Runs `glrs models`.
 ///
@@ -13,7 +13,7 @@ use glrs_protocol::params::{Empty, ModelList};
 /// When the daemon does not answer.
 pub async fn run(ctx: &Ctx, json: bool) -> Result<Exit, Failure> {
     let client = ctx.connect("script").await?;
-    let list = client.call::<m::CatalogModelsM>(&Empty {}).await?;
+    let list = client.call::<m::CatalogModelsM>(&ctx.models_of()).await?;
     if json {
         output::json(&list)?;
     } else {

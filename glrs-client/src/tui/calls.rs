@@ -245,7 +245,7 @@ pub async fn perform(client: Client, session: SessionInfo, around: Around, call:
             client.call::<m::SessionInfoM>(&Id { id }).await.map_or_else(failed, |r| Reply::Info(Box::new(r.session)))
         }
         Call::Models => client
-            .call::<m::CatalogModelsM>(&Empty {})
+            .call::<m::CatalogModelsM>(&CatalogModels { cwd: Some(session.cwd.clone()), env: Some(around.env.clone()) })
             .await
             .map_or_else(failed, |l| Reply::Models(l.models, l.default)),
         Call::Export(path) => export(&client, id, &path).await.map_or_else(Reply::Failed, Reply::Told),

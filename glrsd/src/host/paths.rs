@@ -123,6 +123,11 @@ impl Paths {
         self.sessions().join("prompts.json")
     }
 
+    /// The list of trusted projects.
+    pub fn trusted(&self) -> PathBuf {
+        self.root.join("trusted.json")
+    }
+
     /// The lock that one daemon holds for life.
     pub fn lock(&self) -> PathBuf {
         self.root.join("glrsd.lock")

@@ -1,12 +1,15 @@
 //! Methods of the daemon as a whole: status, models, listing, prompts, schema.
 
 use super::{Answer, CallCtx, register};
+use crate::daemon::Daemon;
+use crate::host::Env;
 use futures_util::FutureExt;
 use glrs_protocol::methods::m::*;
 use glrs_protocol::params::*;
 use glrs_protocol::{RpcError, SessionId};
 use jsonrpsee::RpcModule;
 use serde_json::Value;
+use std::path::Path;
 
 /// Runs what reads files on a thread of its own.
 async fn blocking<T: core::marker::Send + 'static>(
@@ -37,6 +40,32 @@ fn schema(format: Option<&str>) -> Result<ExportResult, RpcError> {
     Ok(ExportResult { text })
 }
 
+fn absolute(cwd: &str) -> Result<&Path, RpcError> {
+    let path = Path::new(cwd);
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(RpcError::params(format!("cwd has to be an absolute path, it is {cwd:?}")))
+    }
+}
+
+/// The configuration in force for a directory.
+fn config(d: &Daemon, cwd: &str, env: &Env) -> Result<ConfigResult, RpcError> {
+    let shared = &d.registry.shared;
+    let loaded = shared.configuration(absolute(cwd)?, env);
+    Ok(ConfigResult {
+        root: loaded.root.display().to_string(),
+        trusted: crate::config::is_trusted(&shared.store.trusted(), &loaded.root),
+        untrusted: loaded.untrusted.clone(),
+        notices: loaded.notices.clone(),
+        values: loaded
+            .origins
+            .iter()
+            .map(|o| ConfigValue { key: o.key.clone(), value: o.value.clone(), from: o.from.clone() })
+            .collect(),
+    })
+}
+
 /// Registers the daemon's methods.
 pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
     register::<DaemonStatusM, _>(m, |c, _| async move { Ok(c.daemon().status()).into() }.boxed())?;
@@ -51,15 +80,33 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
     register::<ClientListM, _>(m, |c, _| {
         async move { Ok(ClientList { clients: c.daemon().clients() }).into() }.boxed()
     })?;
-    register::<CatalogModelsM, _>(m, |c, _| {
+    register::<CatalogModelsM, _>(m, |c, p| {
         async move {
             let d = c.daemon().clone();
-            let env = d.env.clone();
+            let env = p.env.map_or_else(|| (*d.env).clone(), Into::into);
             let shared = &d.registry.shared;
-            let config = shared.config.load(&shared.paths.config, std::path::Path::new("/"), &env, false);
+            let config = shared.configuration(Path::new(p.cwd.as_deref().unwrap_or("/")), &env);
             let default = shared.models.default_model(&config, &env).await;
             Ok(ModelList { models: shared.models.list(&config, &env).await, default }).into()
         }
+        .boxed()
+    })?;
+    register::<ConfigShowM, _>(m, |c, p| {
+        let d = c.daemon().clone();
+        blocking(move || config(&d, &p.cwd, &p.env.map_or_else(|| (*d.env).clone(), Into::into))).boxed()
+    })?;
+    register::<ConfigTrustM, _>(m, |c, p| {
+        let d = c.daemon().clone();
+        blocking(move || {
+            let root = crate::config::project_root(absolute(&p.cwd)?);
+            let store = &d.registry.shared.store;
+            let text = crate::config::with_trusted(&store.trusted(), &root);
+            store.set_trusted(&text).map_err(|e| {
+                let kind = glrs_protocol::ErrorKind::Disk { path: e.path.display().to_string(), why: e.why.clone() };
+                RpcError::new(kind, e.to_string())
+            })?;
+            config(&d, &p.cwd, &d.env)
+        })
         .boxed()
     })?;
     register::<SchemaM, _>(m, |_, p| blocking(move || schema(p.format.as_deref())).boxed())?;

@@ -20,6 +20,8 @@ use tokio::sync::oneshot;
 const ENTRIES: usize = 256;
 /// Most bytes of entries of one answer.
 const BYTES: usize = 1 << 20;
+/// Most bytes of custom entries of one answer: half a message.
+const CUSTOM_BYTES: usize = 16 << 20;
 
 impl CallCtx {
     /// A reply that wraps a session's info.
@@ -157,16 +159,29 @@ async fn custom(c: CallCtx, p: CustomList) -> Answer<EntriesResult> {
     };
     read_blocking(move || {
         let mut entries = Vec::new();
+        let mut bytes = 0;
+        // A kind that JSON writes as it is can be looked for without parsing.
+        let plain = p.custom.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
         reader
             .scan(&mut |n, raw| {
-                if raw.contains(&p.custom)
+                if (!plain || raw.contains(&p.custom))
                     && matches!(Entry::parse(raw), Ok(Entry::Custom(c)) if c.custom == p.custom)
                     && let Ok(entry) = serde_json::value::RawValue::from_string(raw.to_owned())
                 {
-                    entries.push(NumberedEntry { n, entry });
+                    bytes += raw.len();
+                    if bytes <= CUSTOM_BYTES {
+                        entries.push(NumberedEntry { n, entry });
+                    }
                 }
             })
             .map_err(|e| disk(&e))?;
+        if bytes > CUSTOM_BYTES {
+            let kind = ErrorKind::Limit { what: "bytes of custom entries".into(), max: CUSTOM_BYTES as u64 };
+            return Err(RpcError::new(
+                kind,
+                "there are too many to send at once: read them by number with session/entries",
+            ));
+        }
         Ok(EntriesResult { entries, total: reader.len() })
     })
     .await
@@ -214,7 +229,7 @@ async fn delete(c: CallCtx, p: SessionDelete) -> Answer<Done> {
         let _ = tx.send(r);
     });
     let registry = c.daemon().registry.clone();
-    registry.send(&p.id, Cmd::Delete { force: p.force, reply }).await;
+    registry.send(&p.id, Cmd::Delete { who: c.who(), force: p.force, reply }).await;
     match rx.await {
         Ok(Err(e)) if matches!(e.data, Some(ErrorKind::Broken { .. })) => {
             let store = registry.shared.store.clone();

@@ -139,6 +139,8 @@ pub(super) struct Actor {
     pub shown_usage: Option<glrs_protocol::types::UsageInfo>,
     /// Whether what opening left out was said.
     pub salvage_told: bool,
+    /// What was said of the configuration.
+    pub config_told: Vec<String>,
 }
 
 /// Starts a session's task. `gone` is called when it has ended, with what is left in its mailbox.
@@ -246,7 +248,8 @@ impl Cmd {
             | Self::Clear { who, .. }
             | Self::Compact { who, .. }
             | Self::Rewind { who, .. }
-            | Self::Append { who, .. } => Some(who),
+            | Self::Append { who, .. }
+            | Self::Delete { who, .. } => Some(who),
             _ => None,
         }
     }
@@ -345,7 +348,7 @@ impl Actor {
             Cmd::Compact { who, p, reply } => self.compact(&who, p, reply).await,
             Cmd::Rewind { who, p, reply } => self.rewind(&who, p, reply).await,
             Cmd::Append { p, reply, .. } => self.append_custom(p, reply).await,
-            Cmd::Delete { force, reply } => self.delete(force, reply),
+            Cmd::Delete { force, reply, .. } => self.delete(force, reply),
             Cmd::Stop { drain, why } => self.stop(drain, why).await,
         }
         self.touch();

@@ -145,7 +145,7 @@ impl Actor {
     ) -> Self {
         let cwd = PathBuf::from(summary.cwd.clone().unwrap_or_else(|| log.header().cwd.clone()));
         let live = shared.store.live(&id);
-        let config = shared.config.load(&shared.paths.config, &cwd, &env, false);
+        let config = shared.configuration(&cwd, &env);
         let mut actor = Self {
             epoch: random::word(),
             live,
@@ -188,6 +188,7 @@ impl Actor {
             shown_usage: None,
             shown_face: None,
             salvage_told: false,
+            config_told: Vec::new(),
             shared,
             id,
             feed,
@@ -213,7 +214,7 @@ impl Actor {
 
     /// Reads the configuration again if its files changed.
     pub(super) fn refresh_config(&mut self) {
-        self.config = self.shared.config.load(&self.shared.paths.config, &self.cwd, &self.env, false);
+        self.config = self.shared.configuration(&self.cwd, &self.env);
         self.window = self.shared.models.describe(&self.config, &self.model).context;
     }
 
@@ -245,6 +246,18 @@ impl Actor {
             return Vec::new();
         }
         self.log.salvage().iter().map(|t| Entry::notice(format!("({t})"), at)).collect()
+    }
+
+    /// What is wrong in the configuration, said once while the session is in memory.
+    pub(super) fn config_notices(&mut self, at: &str) -> Vec<Entry> {
+        let mut said = self.config.notices.clone();
+        if !self.config.untrusted.is_empty() {
+            let keys = self.config.untrusted.join(", ");
+            said.push(format!("this project sets {keys}, which count once you trust it: `glrs trust`"));
+        }
+        said.retain(|n| !self.config_told.contains(n));
+        self.config_told.extend(said.iter().cloned());
+        said.into_iter().map(|n| Entry::notice(format!("({n})"), at)).collect()
     }
 
     async fn recover(&mut self, live: LiveState, results: &HashMap<String, Output>, keys: &HashMap<String, u64>) {

@@ -65,6 +65,15 @@ pub struct Shared {
     pub on_change: Box<dyn Fn(&SessionInfo) + Send + Sync>,
 }
 
+impl Shared {
+    /// The configuration of a directory, its project's trust taken into account.
+    pub fn configuration(&self, cwd: &std::path::Path, env: &Env) -> Arc<config::Loaded> {
+        let root = config::project_root(cwd);
+        let trusted = config::is_trusted(&self.store.trusted(), &root);
+        self.config.load(&self.paths.config, cwd, env, trusted)
+    }
+}
+
 /// The point at which a client attached.
 pub struct AttachPoint {
     /// Everything of the snapshot but its entries.
@@ -164,6 +173,7 @@ pub enum Cmd {
         reply: Reply<p::AppendResult>,
     },
     Delete {
+        who: Who,
         force: bool,
         reply: Reply<p::Done>,
     },

@@ -55,13 +55,14 @@ impl Actor {
             entries.extend(Entry::custom("glrs:mode", &ModeChoice { mode: self.mode, by: None }, &at));
         }
         entries.extend(self.salvage_notices(&at));
+        self.refresh_config();
+        entries.extend(self.config_notices(&at));
         entries.extend(rows.iter().map(|w| self.user_entry(w, false)));
         self.record(&entries)
     }
 
     /// Starts the turn of messages that are in the log.
     pub(super) async fn start_turn(&mut self, user: u64, rows: Vec<Waiting>) {
-        self.refresh_config();
         let folded = self.fold_context().await;
         let users = self.user_messages(&rows);
         let model = self.resolve_model();

@@ -33,6 +33,20 @@ fn parse(bytes: &[u8]) -> (Vec<String>, bool) {
 }
 
 impl Store {
+    /// The list of trusted projects, as text; empty when there is none.
+    pub fn trusted(&self) -> String {
+        fs::read_to_string(self.0.paths.trusted()).unwrap_or_default()
+    }
+
+    /// Replaces the list of trusted projects.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn set_trusted(&self, text: &str) -> Result<(), DiskError> {
+        let path = self.0.paths.trusted();
+        self.0.disk.put(&path, text.as_bytes()).map_err(|e| DiskError::new(&path, &e))
+    }
+
     /// The prompt history, newest last. What cannot be read counts as absent.
     pub fn prompts(&self) -> Vec<String> {
         let _held = lock(&self.0.prompts);
