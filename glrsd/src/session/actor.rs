@@ -59,6 +59,9 @@ pub struct NewSession {
     pub env: Env,
 }
 
+/// Told when a session has ended, with what is left in its mailbox.
+pub type Gone = Box<dyn FnOnce(&SessionId, Vec<Cmd>) + Send>;
+
 /// Title, renamed, model, variant, mode, cwd, saved.
 pub(super) type Face = (String, bool, String, Option<String>, Mode, String, bool);
 
@@ -144,12 +147,7 @@ pub(super) struct Actor {
 }
 
 /// Starts a session's task. `gone` is called when it has ended, with what is left in its mailbox.
-pub fn spawn(
-    shared: Arc<Shared>,
-    id: SessionId,
-    origin: Origin,
-    gone: Box<dyn FnOnce(&SessionId, Vec<Cmd>) + Send>,
-) -> Handle {
+pub fn spawn(shared: Arc<Shared>, id: SessionId, origin: Origin, gone: Gone) -> Handle {
     let (tx, mut rx) = mpsc::channel(MAILBOX);
     let feed = Arc::new(Feed::default());
     let info = Arc::new(Mutex::new(None));
@@ -484,22 +482,20 @@ impl Actor {
         if raws.is_empty() || self.foreign {
             return Vec::new();
         }
-        let mut next = self.log.len() + 1;
         let mut out = Vec::with_capacity(raws.len());
-        for raw in &raws {
-            self.summary.apply(next, raw.get());
-            if let "cleared" | "custom" = glrs_protocol::entry::kind_of(raw.get()).as_ref()
-                && (raw.get().starts_with("{\"type\":\"cleared\"")
-                    || crate::fold::context::rewound_to(raw.get()).is_some())
-            {
+        for (n, raw) in (self.log.len() + 1..).zip(&raws) {
+            let raw = raw.get();
+            self.summary.apply(n, raw);
+            let rewound = crate::fold::context::rewound_to(raw).is_some();
+            if rewound || glrs_protocol::entry::kind_of(raw) == "cleared" {
+                // A brief that is being written no longer fits what it was cut from.
                 self.course.generation += 1;
             }
             match &mut self.ctx {
-                Some(_) if crate::fold::context::rewound_to(raw.get()).is_some() => self.ctx = None,
-                Some(ctx) => ctx.apply(next, raw.get()),
+                Some(_) if rewound => self.ctx = None,
+                Some(ctx) => ctx.apply(n, raw),
                 None => {}
             }
-            next += 1;
         }
         let tokens = self.context_tokens();
         let first = match self.log.append(&raws, tokens) {
