@@ -11,6 +11,7 @@ mod cli;
 mod crash;
 mod files;
 mod first_use;
+mod kill;
 mod lifecycle;
 mod providers;
 mod terminal;
