@@ -13,6 +13,7 @@ mod files;
 mod first_use;
 mod kill;
 mod lifecycle;
+mod log;
 mod providers;
 mod terminal;
 mod turns;

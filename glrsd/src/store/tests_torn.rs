@@ -84,7 +84,7 @@ fn cut_anywhere_it_opens_with_a_prefix() {
         .collect();
     let mut cuts: Vec<usize> = (ends[56]..bytes.len()).collect();
     let mut seed = 7u64;
-    cuts.extend((0..400).map(|_| {
+    cuts.extend((0..1000).map(|_| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (seed >> 33) as usize % bytes.len()
     }));
