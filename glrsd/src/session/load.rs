@@ -334,7 +334,7 @@ impl Actor {
     }
 
     /// A call's line for people.
-    fn detail_of(&self, call: &ToolCall) -> String {
+    pub(super) fn detail_of(&self, call: &ToolCall) -> String {
         let tool = self.shared.tools.iter().find(|t| t.spec().name == call.name);
         tool.map(|t| t.detail(&call.input)).unwrap_or_default()
     }
