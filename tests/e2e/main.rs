@@ -9,10 +9,14 @@
 mod bad_input;
 mod cli;
 mod crash;
+mod equivalence;
 mod files;
 mod first_use;
+mod framing;
 mod lifecycle;
 mod providers;
+mod roster;
+mod sockets;
 mod terminal;
 mod turns;
 mod two_clients;

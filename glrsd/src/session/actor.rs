@@ -138,7 +138,7 @@ pub fn spawn(
     shared: Arc<Shared>,
     id: SessionId,
     origin: Origin,
-    gone: Box<dyn FnOnce(&SessionId, Vec<Cmd>) + Send>,
+    gone: Box<dyn FnOnce(&SessionId, Vec<Box<Cmd>>) + Send>,
 ) -> Handle {
     let (tx, mut rx) = mpsc::channel(MAILBOX);
     let feed = Arc::new(Feed::default());
@@ -163,12 +163,13 @@ pub fn spawn(
         if let Exit::Failed(error) = exit {
             refuse(&mut rx, &error, &info, &feed, &shared).await;
         }
+        feed.close("the session was unloaded; attach again");
         rx.close();
         let mut rest = Vec::new();
-        while let Ok(cmd) = rx.try_recv() {
+        // To the last one: `recv` also waits for senders that had a place already.
+        while let Some(cmd) = rx.recv().await {
             rest.push(cmd);
         }
-        feed.close("the session was unloaded; attach again");
         gone(&id, rest);
     });
     handle
@@ -177,7 +178,7 @@ pub fn spawn(
 /// Answers everyone with `error`. A session that is merely absent goes when its mailbox is empty;
 /// a broken one stays, so that its state can be seen.
 async fn refuse(
-    rx: &mut mpsc::Receiver<Cmd>,
+    rx: &mut mpsc::Receiver<Box<Cmd>>,
     error: &RpcError,
     info: &Mutex<Option<SessionInfo>>,
     feed: &Feed,
@@ -195,7 +196,7 @@ async fn refuse(
     }
     loop {
         let cmd = if internal { rx.recv().await } else { rx.try_recv().ok() };
-        match cmd {
+        match cmd.map(|c| *c) {
             Some(Cmd::Stop { .. }) | None => return,
             Some(cmd) => cmd.fail(error.clone()),
         }
@@ -250,7 +251,7 @@ async fn next_event(events: &mut Option<mpsc::Receiver<turn::Event>>) -> Option<
 }
 
 impl Actor {
-    async fn serve(&mut self, rx: &mut mpsc::Receiver<Cmd>) -> Exit {
+    async fn serve(&mut self, rx: &mut mpsc::Receiver<Box<Cmd>>) -> Exit {
         self.touch();
         self.run_on().await;
         loop {
@@ -264,7 +265,7 @@ impl Actor {
             let timer = self.next_timer();
             tokio::select! {
                 cmd = rx.recv() => match cmd {
-                    Some(cmd) => self.command(cmd).await,
+                    Some(cmd) => self.command(*cmd).await,
                     None => return self.leave().await,
                 },
                 event = next_event(&mut self.events) => match event {
@@ -308,7 +309,7 @@ impl Actor {
             Cmd::Detach { who } => self.detach(&who),
             Cmd::Resume { env, reply } => {
                 if let Some(env) = env {
-                    self.env = Arc::new(env);
+                    self.env = self.shared.envs.share(env);
                 }
                 reply(Ok(self.info()));
             }
