@@ -9,12 +9,16 @@
 mod bad_input;
 mod cli;
 mod crash;
+mod equivalence;
 mod files;
 mod first_use;
+mod framing;
 mod kill;
 mod lifecycle;
 mod log;
 mod providers;
+mod roster;
+mod sockets;
 mod terminal;
 mod turns;
 mod two_clients;

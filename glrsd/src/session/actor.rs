@@ -60,7 +60,7 @@ pub struct NewSession {
 }
 
 /// Told when a session has ended, with what is left in its mailbox.
-pub type Gone = Box<dyn FnOnce(&SessionId, Vec<Cmd>) + Send>;
+pub type Gone = Box<dyn FnOnce(&SessionId, Vec<Box<Cmd>>) + Send>;
 
 /// Title, renamed, model, variant, mode, cwd, saved.
 pub(super) type Face = (String, bool, String, Option<String>, Mode, String, bool);
@@ -171,12 +171,13 @@ pub fn spawn(shared: Arc<Shared>, id: SessionId, origin: Origin, gone: Gone) -> 
         if let Exit::Failed(error) = exit {
             refuse(&mut rx, &error, &info, &feed, &shared).await;
         }
+        feed.close("the session was unloaded; attach again");
         rx.close();
         let mut rest = Vec::new();
-        while let Ok(cmd) = rx.try_recv() {
+        // To the last one: `recv` also waits for senders that had a place already.
+        while let Some(cmd) = rx.recv().await {
             rest.push(cmd);
         }
-        feed.close("the session was unloaded; attach again");
         gone(&id, rest);
     });
     handle
@@ -185,7 +186,7 @@ pub fn spawn(shared: Arc<Shared>, id: SessionId, origin: Origin, gone: Gone) -> 
 /// Answers everyone with `error`. A session that is merely absent goes when its mailbox is empty;
 /// a broken one stays, so that its state can be seen.
 async fn refuse(
-    rx: &mut mpsc::Receiver<Cmd>,
+    rx: &mut mpsc::Receiver<Box<Cmd>>,
     error: &RpcError,
     info: &Mutex<Option<SessionInfo>>,
     feed: &Feed,
@@ -203,7 +204,7 @@ async fn refuse(
     }
     loop {
         let cmd = if internal { rx.recv().await } else { rx.try_recv().ok() };
-        match cmd {
+        match cmd.map(|c| *c) {
             Some(Cmd::Stop { .. }) | None => return,
             Some(cmd) => cmd.fail(error.clone()),
         }
@@ -268,7 +269,7 @@ async fn next_brief(rx: &mut Option<tokio::sync::oneshot::Receiver<Result<String
 }
 
 impl Actor {
-    async fn serve(&mut self, rx: &mut mpsc::Receiver<Cmd>) -> Exit {
+    async fn serve(&mut self, rx: &mut mpsc::Receiver<Box<Cmd>>) -> Exit {
         self.touch();
         self.run_on().await;
         loop {
@@ -282,7 +283,7 @@ impl Actor {
             let timer = self.next_timer();
             tokio::select! {
                 cmd = rx.recv() => match cmd {
-                    Some(cmd) => self.command(cmd).await,
+                    Some(cmd) => self.command(*cmd).await,
                     None => return self.leave().await,
                 },
                 event = next_event(&mut self.events) => match event {
@@ -327,7 +328,7 @@ impl Actor {
             Cmd::Detach { who } => self.detach(&who),
             Cmd::Resume { env, reply } => {
                 if let Some(env) = env {
-                    self.env = Arc::new(env);
+                    self.env = self.shared.envs.share(env);
                 }
                 reply(Ok(self.info()));
             }

@@ -172,7 +172,7 @@ impl Actor {
             events: None,
             next_piece: 0,
             clients: BTreeMap::new(),
-            env: Arc::new(env),
+            env: shared.envs.share(env),
             seen: Arc::default(),
             disk: Disk { ok: true, path: None, why: None },
             disk_retry: None,
