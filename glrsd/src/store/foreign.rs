@@ -14,7 +14,8 @@ use glrs_protocol::{
 use memchr::memmem;
 
 /// What stands in the place, and under the number, of an entry that cannot be read.
-const HOLE: &[u8] = b"{\"type\":\"notice\",\"text\":\"The entry that stood here could not be read.\",\"at\":\"\"}";
+pub(crate) const HOLE: &[u8] =
+    b"{\"type\":\"notice\",\"text\":\"The entry that stood here could not be read.\",\"at\":\"\"}";
 
 /// A document in our layout, in memory.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ struct Doc {
     whole: bool,
     /// Entries that could not be read and were replaced by a notice.
     holes: u64,
+    /// Whether a second list took the place of a first.
+    replaced: bool,
     /// Where it ends.
     end: usize,
 }
@@ -84,6 +87,7 @@ impl Doc {
             if list && b.get(walk.at) == Some(&b'[') {
                 doc.has_events |= key == b"\"events\"";
                 doc.has_messages |= key == b"\"messages\"";
+                doc.replaced |= !doc.items.is_empty();
                 doc.items.clear();
                 match doc.items_at(b, walk.at, mend) {
                     Some(end) => walk.at = end,
@@ -101,7 +105,7 @@ impl Doc {
                 b"\"cwd\"" => doc.cwd = Some(value),
                 b"\"updatedAt\"" => doc.updated_at = Some(value),
                 b"\"contextTokens\"" => doc.context_tokens = Some(value),
-                _ if is_known(key) => {}
+                _ if is_known(key) && key != b"\"messages\"" => {}
                 _ => {
                     sealed += u32::from(matches!(key, b"\"iv\"" | b"\"tag\"" | b"\"data\""));
                     doc.extra.push((key.to_vec(), value));
@@ -140,7 +144,7 @@ impl Doc {
 /// Where the next whole entry starts, from `from` on: an object of a known kind that is followed
 /// as an element of a list is.
 fn next_entry(b: &[u8], from: usize) -> Option<usize> {
-    memmem::find_iter(&b[from..], b"{\"type\"").map(|i| from + i).find(|&i| {
+    memmem::find_iter(&b[from..], b"{\"type\"").take(MAX_TRIES).map(|i| from + i).find(|&i| {
         let known = json::value_end(b, i).is_ok_and(|end| {
             let kind = json::member(&b[i..end], "type").unwrap_or_default();
             let known = KINDS.iter().any(|k| kind.len() == k.len() + 2 && &kind[1..kind.len() - 1] == k.as_bytes());
@@ -150,6 +154,8 @@ fn next_entry(b: &[u8], from: usize) -> Option<usize> {
     })
 }
 
+/// How many places are tried as the start of the entry behind a damaged one.
+const MAX_TRIES: usize = 1000;
 /// How many places are tried as the start of a document that was glued behind another.
 const MAX_GLUED: usize = 64;
 
@@ -298,7 +304,7 @@ fn assemble(doc: Doc, id: &SessionId, mut notices: Vec<String>) -> Loaded {
     if unread > doc.holes {
         notices.push(format!("{} damaged entries could not be read and were skipped.", unread - doc.holes));
     }
-    let mut lossy = unread > 0;
+    let mut lossy = unread > 0 || doc.replaced;
     if let Err(e) = std::str::from_utf8(&body) {
         // Strict readers refuse a file with such bytes; the original keeps them.
         notices

@@ -50,6 +50,8 @@ pub struct Log {
     pub(super) keep_cut: bool,
     /// Whether the file as it was has to be kept aside when it is rewritten.
     pub(super) keep_original: bool,
+    /// Where it was kept.
+    pub(super) kept: Option<PathBuf>,
     /// Entries from this offset on were appended here.
     pub(super) own_from: u64,
     updated_at: String,
@@ -95,6 +97,7 @@ impl Log {
             cut: None,
             keep_cut: false,
             keep_original: loaded.lossy && stamp.is_some(),
+            kept: None,
             own_from: end,
             updated_at: loaded.updated_at,
             context_tokens: loaded.context_tokens,
@@ -130,6 +133,7 @@ impl Log {
             cut: o.cut,
             keep_cut: o.keep_cut,
             keep_original: false,
+            kept: None,
             own_from: o.end,
             updated_at: o.updated_at,
             context_tokens: o.context_tokens,
@@ -161,6 +165,11 @@ impl Log {
     /// What stands before the entries: id, time, working directory.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// The session.
+    pub fn id(&self) -> &glrs_protocol::SessionId {
+        &self.header.id
     }
 
     /// Number of entries; unreadable ones count, they keep their number.
@@ -203,6 +212,12 @@ impl Log {
     /// append: that append mends the file, so they do not come again.
     pub fn salvage(&self) -> &[String] {
         &self.notices
+    }
+
+    /// Where the first write kept what it could not keep in the log: a torn end, or the whole file
+    /// as it was.
+    pub fn kept_aside(&self) -> Option<&Path> {
+        self.kept.as_deref()
     }
 
     /// Lines that hold no whole entry, as far as opening checked. They stay where they are.

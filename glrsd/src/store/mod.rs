@@ -8,6 +8,7 @@
 //! store's own.
 
 mod blobs;
+mod check;
 mod daemon_log;
 mod disk;
 mod error;
@@ -36,6 +37,7 @@ mod tests_files;
 #[cfg(test)]
 mod tests_torn;
 
+pub use check::Check;
 pub use daemon_log::DaemonLog;
 pub use disk::{Fault, Faults, Op};
 pub use error::{DeleteError, DiskError, Foreign, ForkError, LoadError, OpenError};

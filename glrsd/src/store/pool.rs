@@ -85,7 +85,7 @@ impl Pool {
     pub(crate) fn new(disk: &Disk) -> Self {
         let (queue, work) = sync_channel::<Work>(QUEUE);
         let work = Arc::new(Mutex::new(work));
-        let started = (0..THREADS).filter(|i| {
+        let started = (0..if disk.read_only { 0 } else { THREADS }).filter(|i| {
             let (work, disk) = (work.clone(), disk.clone());
             std::thread::Builder::new().name(format!("glrs-sync-{i}")).spawn(move || serve(&work, &disk)).is_ok()
         });

@@ -166,7 +166,9 @@ fn entry_of(text: &str, kind: u8) -> Box<RawValue> {
     raw(match kind {
         0 => format!("{{\"type\":\"user\",\"text\":{text},\"at\":{text}}}"),
         1 => format!("{{ \"text\" : {text},\n \"type\":\"assistant\" }}"),
-        2 => format!("{{\"type\":\"turn\",\"messages\":[{{\"role\":\"user\",\"content\":{text}}}],\"n\":12.0,\"n\":1e400}}"),
+        2 => format!(
+            "{{\"type\":\"turn\",\"messages\":[{{\"role\":\"user\",\"content\":{text}}}],\"n\":12.0,\"n\":1e400}}"
+        ),
         3 => format!("{{\"type\":\"x\\u0041\",\"lone\":\"\\ud800\",\"t\":{text}}}"),
         4 => format!("{{\"x\":{}{text}{}}}", "[".repeat(200), "]".repeat(200)),
         _ => format!("[{text}]"),
@@ -235,7 +237,9 @@ fn forks_at_every_entry_and_the_parent_stays() {
     let hash = store.put_blob(&id(A), b"pre-image").unwrap();
     store.put_artifact(&id(A), "2026-09-06T14:00:00.md", b"brief").unwrap();
     let bytes = fs::read(log.path()).unwrap();
-    let extra = [raw(format!("{{\"type\":\"custom\",\"custom\":\"glrs:forked\",\"data\":{{\"parent\":\"{A}\",\"at\":1}},\"at\":\"{AT}\"}}"))];
+    let extra = [raw(format!(
+        "{{\"type\":\"custom\",\"custom\":\"glrs:forked\",\"data\":{{\"parent\":\"{A}\",\"at\":1}},\"at\":\"{AT}\"}}"
+    ))];
     for n in 0..=12u64 {
         let new = id(&format!("{n:08x}"));
         let mut fork = store.fork(&log.reader(), n, &new, &extra).unwrap();
@@ -250,7 +254,10 @@ fn forks_at_every_entry_and_the_parent_stays() {
     }
     assert_eq!(fs::read(log.path()).unwrap(), bytes);
     assert_eq!(fs::metadata(d.paths.blobs(&id(A)).join(&hash)).unwrap().nlink(), 14);
-    assert!(matches!(store.fork(&log.reader(), 13, &id("ffffffff"), &[]), Err(ForkError::NoSuchEntry { at: 13, entries: 12 })));
+    assert!(matches!(
+        store.fork(&log.reader(), 13, &id("ffffffff"), &[]),
+        Err(ForkError::NoSuchEntry { at: 13, entries: 12 })
+    ));
     assert!(matches!(store.fork(&log.reader(), 1, &id("00000001"), &[]), Err(ForkError::Exists(_))));
     store.delete(&id(A)).unwrap();
     assert_eq!(store.get_blob(&id("00000003"), &hash).unwrap().unwrap(), b"pre-image");
@@ -263,7 +270,10 @@ fn forks_at_every_entry_and_the_parent_stays() {
 #[test]
 fn a_log_that_is_only_in_memory_can_be_forked() {
     let d = dir();
-    d.put("bbbbbbbb.json", br#"{"events":[{"text":"a","type":"user"},{"type":"user","text":"b"}],"schema":2,"z":[1, 2],"cwd":"/q"}"#);
+    d.put(
+        "bbbbbbbb.json",
+        br#"{"events":[{"text":"a","type":"user"},{"type":"user","text":"b"}],"schema":2,"z":[1, 2],"cwd":"/q"}"#,
+    );
     let store = d.store();
     let log = store.load(&id("bbbbbbbb")).unwrap();
     let fork = store.fork(&log.reader(), 1, &id(A), &[]).unwrap();

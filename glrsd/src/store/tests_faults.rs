@@ -152,9 +152,8 @@ fn a_dropped_wait_does_not_swallow_a_failure() {
     let mut log = filled(&store, A, 2);
     plan.break_after(0);
     let job = log.begin_sync().unwrap().unwrap();
-    let done = wait(job.wait());
+    let _ = wait(job.wait());
     plan.mend();
-    drop(done);
     // The failure is found at the next step; the sync after it proves something again.
     log.append(&[user("m2")], None).unwrap();
     assert!(log.disk().is_some());
@@ -253,4 +252,74 @@ fn a_failing_push_leaves_the_prompts_as_they_were() {
         let prompts = store.prompts();
         assert!(prompts[0] == "one" && (!pushed || prompts.len() == 2));
     }
+}
+
+#[test]
+fn a_torn_write_that_cannot_be_undone_is_salvaged() {
+    for short in [1usize, 15, 33, 90, 140, 200] {
+        let d = dir();
+        let step = Arc::new(AtomicI64::new(-1));
+        let s = step.clone();
+        // A disk that takes a part of one write and then nothing at all, not even the undoing.
+        let faults: Faults = Arc::new(move |op, _| match (op, s.load(Ordering::SeqCst)) {
+            (_, -1) => None,
+            (Op::Write, 0) => {
+                s.store(1, Ordering::SeqCst);
+                Some(Fault::Short(short))
+            }
+            (_, 0) => None,
+            _ => Some(Fault::Errno(EIO)),
+        });
+        let store = Store::with_faults(d.paths.clone(), faults).unwrap();
+        let mut log = filled(&store, A, 3);
+        wait(log.sync()).unwrap();
+        step.store(0, Ordering::SeqCst);
+        log.append(&[user("m3"), user("m4")], None).unwrap();
+        assert!(log.disk().is_some() && wait(log.sync()).is_err());
+        assert_eq!(all(&log), texts(5));
+        let torn = Store::open_read_only(d.paths.clone()).load(&id(A)).unwrap();
+        let kept = all(&torn);
+        assert!(kept.len() >= 3 && kept[..] == texts(5)[..kept.len()], "{kept:?}");
+        step.store(-1, Ordering::SeqCst);
+        wait(log.sync()).unwrap();
+        assert_eq!(json_of(log.path())["events"].as_array().unwrap().len(), 5);
+        assert_eq!(all(&store.load(&id(A)).unwrap()), texts(5));
+    }
+}
+
+#[test]
+fn a_repair_of_a_torn_end_that_fails_is_done_later() {
+    for after in 0..8 {
+        let d = dir();
+        let bytes = fs::read(filled(&d.store(), A, 4).path()).unwrap();
+        let torn = &bytes[..bytes.len() - 150];
+        d.put(&format!("{A}.json"), torn);
+        let (plan, faults) = plan(|_| Some(Fault::Errno(ENOSPC)));
+        let store = Store::with_faults(d.paths.clone(), faults).unwrap();
+        let mut log = store.load(&id(A)).unwrap();
+        let kept = all(&log);
+        plan.break_after(after);
+        log.append(&[user("x")], None).unwrap();
+        log.append(&[user("y")], None).unwrap();
+        plan.mend();
+        wait(log.sync()).unwrap();
+        assert_eq!(json_of(log.path())["events"].as_array().unwrap().len(), kept.len() + 2);
+        let aside: Vec<_> = d.names().into_iter().filter(|n| n.contains(".torn-")).collect();
+        assert_eq!(aside.len(), 1, "{aside:?}");
+        assert!(torn.ends_with(&fs::read(d.paths.sessions().join(&aside[0])).unwrap()));
+    }
+}
+
+#[test]
+fn handles_can_go_to_other_threads() {
+    fn check<T: Send>(_: &T) {}
+    fn check_sync<T: Send + Sync>(_: &T) {}
+    let d = dir();
+    let store = d.store();
+    let mut log = filled(&store, A, 1);
+    check_sync(&store);
+    check_sync(&log.reader());
+    check(&store.live(&id(A)));
+    check(&log);
+    check(&log.sync());
 }

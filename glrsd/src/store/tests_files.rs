@@ -149,7 +149,7 @@ fn sessions_are_in_the_order_of_instants() {
     let place = |name: &str| rows.iter().position(|r| r.name == name).unwrap();
     assert!(place("aaaa0001") < place("aaaa0028"), "offset times compare by instant");
     assert!(place("aaaa0001") < place("aaaa0029"), "a wrong clock does not stay on top");
-    assert!(place("aaaa0006") < place("aaaa0028") || rows[place("aaaa0006")].updated_at > "2026-01-02T02".to_owned());
+    assert!(place("aaaa0006") < place("aaaa0028"), "by instant, not as text");
     assert_eq!(rows.last().unwrap().name, "aaaa0030", "no time comes last");
     assert_eq!(rows[place("aaaa0001")].title, "one");
 }
@@ -184,6 +184,7 @@ fn odd_things_in_the_directory_are_listed_with_the_reason() {
     d.put("00000001.json", b"not json at all");
     d.put("00000002.json", br#"{"schema":2,"id":"00000002","cwd":"/r","events":[{"type":"us"#);
     d.put("aaaaaaaa.json.torn-x", b"{");
+    #[cfg(target_os = "linux")]
     rustix::fs::mknodat(rustix::fs::CWD, s.join("00000003.json"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let rows = store.list().unwrap();
     let why = |n: &str| rows.iter().find(|r| r.name == n).unwrap().broken.clone().unwrap_or_default();
@@ -197,13 +198,14 @@ fn odd_things_in_the_directory_are_listed_with_the_reason() {
         ("ABCDEF01", "abcdef01.json"),
         ("00000001", "no JSON"),
         ("00000002", "before its first entry"),
+        #[cfg(target_os = "linux")]
         ("00000003", "not a regular file"),
     ] {
         assert!(why(name).contains(words), "{name}: {}", why(name));
     }
-    assert_eq!((rows.len(), why(A)), (11, String::new()));
+    assert_eq!((rows.len(), why(A)), (d.names().len() - 1, String::new()), "all but what was kept aside");
     if !rustix::process::getuid().is_root() {
-        fs::set_permissions(d.paths.log(&id(A)), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(d.paths.log(&id(A)), fs::Permissions::from_mode(0o000)).unwrap();
         assert!(store.row(&id(A)).unwrap().broken.is_none(), "known already, unchanged");
         assert!(d.paths.log(&id(A)).exists());
     }
@@ -265,7 +267,8 @@ fn foreign_layouts_keep_every_value() {
 fn bytes_that_are_no_utf8_cost_only_themselves() {
     let d = dir();
     let store = d.store();
-    let was = b"{\"schema\":2,\"events\":[{\"type\":\"user\",\"text\":\"a\xff\xfeb\"},{\"type\":\"user\",\"text\":\"c\"}]}";
+    let was =
+        b"{\"schema\":2,\"events\":[{\"type\":\"user\",\"text\":\"a\xff\xfeb\"},{\"type\":\"user\",\"text\":\"c\"}]}";
     d.put("bbbbbbbb.json", was);
     let mut log = store.load(&id("bbbbbbbb")).unwrap();
     assert!(all(&log)[0].contains("a\u{fffd}\u{fffd}b") && log.salvage().len() == 1);

@@ -202,9 +202,80 @@ fn large_files_are_trusted_up_to_synced_and_counted_from_the_trailer() {
     assert_eq!(log.tail(1, 10).unwrap()[0].n, 31);
     log.append(&[user("more")], None).unwrap();
     let bytes = fs::read(log.path()).unwrap();
-    for cut in (bytes.len() - 230..bytes.len()).step_by(7) {
+    let synced = memchr::memmem::find(&bytes, b",{\"type\":\"user\",\"text\":\"end\"").unwrap();
+    for cut in (synced..bytes.len()).step_by(7) {
         d.put(&format!("{A}.json"), &bytes[..cut]);
         let log = store.load(&id(A)).unwrap();
         assert!((30..=32).contains(&log.len()), "synced entries are there");
     }
+}
+
+#[test]
+fn any_mix_of_sectors_after_the_last_sync_keeps_what_was_synced() {
+    const SECTOR: usize = 64;
+    let d = dir();
+    let store = d.store();
+    let mut log = store.create(&id(A), "/r", AT);
+    for i in 0..6 {
+        log.append(&[user(&format!("acknowledged {i}"))], None).unwrap();
+    }
+    wait(log.sync()).unwrap();
+    let old = fs::read(log.path()).unwrap();
+    for i in 0..5 {
+        log.append(&[user(&format!("{i} {}", "w".repeat(i * 40)))], Some(i as u64)).unwrap();
+    }
+    let new = fs::read(log.path()).unwrap();
+    let want = all(&log);
+    drop(log);
+    let mut seed = 99u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed >> 40
+    };
+    for _ in 0..600 {
+        // Each sector is as it was, as it is, or was never written; the size may lie anywhere between.
+        let len = old.len() + random() as usize % (new.len() - old.len() + 1);
+        let mut bytes = vec![0u8; len];
+        for (i, sector) in bytes.chunks_mut(SECTOR).enumerate() {
+            let from = i * SECTOR;
+            let source = if random() % 2 == 0 { &new } else { &old };
+            for (j, b) in sector.iter_mut().enumerate() {
+                *b = source.get(from + j).copied().unwrap_or(0);
+            }
+        }
+        d.put(&format!("{A}.json"), &bytes);
+        let mut log = store.load(&id(A)).unwrap();
+        let numbered = log.read(1, 100, usize::MAX).unwrap();
+        for (i, text) in want[..6].iter().enumerate() {
+            assert_eq!((numbered[i].n, numbered[i].entry.get()), (i as u64 + 1, text.as_str()));
+        }
+        let n = log.append(&[user("after")], None).unwrap();
+        assert_eq!(log.disk(), None);
+        let again = store.load(&id(A)).unwrap();
+        assert_eq!(again.entry(n).unwrap().unwrap().get(), user("after").get());
+        assert_eq!(again.len(), n);
+        torn_files(&d).iter().for_each(|f| fs::remove_file(f).unwrap());
+    }
+}
+
+#[test]
+fn a_repair_puts_notices_in_place_of_bad_lines_and_keeps_numbers() {
+    let d = dir();
+    let store = d.store();
+    let bytes = fs::read(filled(&store, A, 4).path()).unwrap();
+    let mut lines: Vec<&[u8]> = bytes.split(|b| *b == b'\n').collect();
+    lines[2] = b"garbage";
+    let damaged = lines.join(&b'\n');
+    let path = d.put(&format!("{A}.json"), &damaged);
+    let check = store.check(&id(A)).unwrap();
+    assert_eq!((check.entries, check.bad.as_slice()), (4, &[2][..]));
+    assert_eq!(fs::read(&path).unwrap(), damaged, "a check changes nothing");
+    let kept = store.repair(&id(A)).unwrap().unwrap();
+    assert_eq!(fs::read(kept).unwrap(), damaged);
+    assert_eq!(json_of(&path)["events"][1]["type"], "notice");
+    assert_eq!(json_of(&path)["events"][3]["text"], "m3");
+    assert!(store.check(&id(A)).unwrap().bad.is_empty());
+    assert_eq!(store.repair(&id(A)).unwrap(), None, "nothing to do");
+    d.put("bbbbbbbb.json", br#"{"schema":2,"events":[{"type":"user","text":"x"}]}"#);
+    assert_eq!(store.repair(&id("bbbbbbbb")).unwrap(), None);
 }

@@ -77,7 +77,9 @@ impl Log {
         }
         if let Some((from, to)) = self.cut.filter(|_| self.keep_cut) {
             let bytes = read_range(&file, from, usize::try_from(to - from).unwrap_or(usize::MAX))?;
-            self.inner.disk.put(&beside(&self.path, "torn"), &bytes)?;
+            // Tried again under the same name, if its directory could not be synced.
+            let aside = self.kept.get_or_insert_with(|| beside(&self.path, "torn"));
+            self.inner.disk.put(aside, &bytes)?;
             self.keep_cut = false;
         }
         let trailer = self.trailer_now(self.synced);
@@ -118,16 +120,21 @@ impl Log {
         // A link to the file stays one: what it points to is replaced.
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let dir = path.parent().unwrap_or(Path::new(".")).to_owned();
+        let aside = self.keep_original.then(|| beside(&self.path, "torn"));
         let made = (|| {
             disk.make_dir(&dir)?;
             let temp = disk.temp(&dir)?;
             disk.write_at(temp.as_file(), &path, &self.tail, 0)?;
             disk.write_at(temp.as_file(), &path, &trailer, self.end)?;
-            if self.keep_original {
-                disk.link(&path, &beside(&self.path, "torn"))?;
+            if let Some(aside) = &aside {
+                disk.link(&path, aside)?;
             }
             disk.publish(temp, &path, self.stamp.is_some())
         })();
+        if let (Err(_), Some(aside)) = (&made, &aside) {
+            // The file as it was still has its own name.
+            let _ = disk.unlink(aside);
+        }
         let file = match made {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::AlreadyExists && self.stamp.is_none() => return Err(Refused::Foreign),
@@ -137,6 +144,7 @@ impl Log {
         self.file = Some(Arc::new(file));
         self.writable = true;
         self.keep_original = false;
+        self.kept = aside.or(self.kept.take());
         self.sync_failed = false;
         (self.written, self.synced, self.trailer_at) = (self.end, self.end, self.end);
         self.trailer = trailer;
