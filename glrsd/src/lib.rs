@@ -1,7 +1,7 @@
 //! The session daemon: it owns every live session.
 //!
 //! Layers, each importing only what stands below it: `start` → `daemon` → `net`, `rpc` →
-//! `registry` → `session` → `turn` → `model`, `tools` → `fold` → `policy`, `config` → `store` →
+//! `registry` → `listing`, `session` → `turn` → `model`, `tools` → `fold` → `policy`, `config` → `store` →
 //! `host`. Nothing below `daemon` imports `net` or `rpc`. Only `session` changes a session, only
 //! `store` writes under the data directory, only `host` reads environment, clock and randomness.
 
@@ -10,6 +10,7 @@ pub mod daemon;
 pub mod export;
 pub mod fold;
 pub mod host;
+pub mod listing;
 pub mod model;
 pub mod net;
 pub mod policy;
