@@ -27,6 +27,7 @@ mod pool;
 mod prompts;
 mod reader;
 mod row;
+mod verify;
 mod write;
 
 #[cfg(test)]
@@ -37,6 +38,8 @@ mod tests_faults;
 mod tests_files;
 #[cfg(test)]
 mod tests_torn;
+#[cfg(test)]
+mod tests_verify;
 
 pub use check::Check;
 pub use daemon_log::DaemonLog;
@@ -49,6 +52,7 @@ pub use log::Log;
 pub use pool::{SyncDone, SyncJob};
 pub use reader::LogReader;
 pub use row::Row;
+pub use verify::{Problem, Verdict};
 
 use crate::host::Paths;
 use disk::{Disk, Stamp};
