@@ -189,6 +189,11 @@ fn excerpt(raw: &str, needle: &str) -> Option<String> {
     Some(lower[at - from..].chars().take(EXCERPT.0).collect::<String>().replace('\n', " "))
 }
 
+/// One stored session as clients see it.
+pub fn one(store: &Store, id: &SessionId) -> Option<SessionInfo> {
+    stored(store.row(id)?)
+}
+
 /// A stored session as clients see it; `None` for a file whose name is no id.
 fn stored(row: Row) -> Option<SessionInfo> {
     let broken = row.broken.is_some();

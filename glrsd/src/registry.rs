@@ -51,7 +51,7 @@ impl Registry {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -224,14 +224,14 @@ fn session_new(cwd: PathBuf, model: Option<String>, variant: Option<String>, mod
     Origin::New(Box::new(session::NewSession { cwd, model, variant, mode, env }))
 }
 
-fn taken(id: &SessionId) -> RpcError {
+pub(crate) fn taken(id: &SessionId) -> RpcError {
     RpcError::new(
         ErrorKind::Conflict,
         format!("session {id} exists already: resume it with `glrs --resume {id}`, or choose another id"),
     )
 }
 
-fn canonical_dir(cwd: &str) -> Result<PathBuf, RpcError> {
+pub(crate) fn canonical_dir(cwd: &str) -> Result<PathBuf, RpcError> {
     let path = Path::new(cwd);
     if !path.is_absolute() {
         return Err(RpcError::params(format!("cwd has to be an absolute path, it is {cwd:?}")));

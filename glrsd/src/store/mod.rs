@@ -14,6 +14,7 @@ mod disk;
 mod error;
 mod foreign;
 mod fork;
+mod import;
 mod index;
 mod json;
 mod layout;
@@ -41,10 +42,12 @@ mod tests_torn;
 #[cfg(test)]
 mod tests_verify;
 
+pub use blobs::hash_of as blob_name;
 pub use check::Check;
 pub use daemon_log::DaemonLog;
 pub use disk::{Fault, Faults, Op};
 pub use error::{DeleteError, DiskError, Foreign, ForkError, LoadError, OpenError};
+pub use import::{Document, ImportError};
 pub use index::{Candidate, Slot, Want};
 pub use layout::Header;
 pub use live::Live;
