@@ -138,11 +138,20 @@ pub enum ConnectError {
 /// See [`ConnectError`].
 pub async fn connect(options: &ConnectOptions) -> Result<Client, ConnectError> {
     let deadline = Instant::now() + options.patience;
+    let mut leaving = false;
     loop {
-        let stream = open(options).await?;
+        let stream = match open(options).await {
+            // It listens no more but has not ended, and so still holds the data directory.
+            Err(ConnectError::Refused(_)) if leaving && Instant::now() < deadline => {
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            other => other?,
+        };
         match Client::hello(stream, options).await {
             // It is on its way out: wait until it is gone, then start the next one.
             Err(ConnectError::Hello(e)) if options.start.is_some() && is_leaving(&e) && Instant::now() < deadline => {
+                leaving = true;
                 sleep(Duration::from_millis(50)).await;
             }
             other => return other,

@@ -33,7 +33,7 @@ pub fn sanitise(s: &str) -> String {
             | '\u{200f}'
             | '\u{2028}'..='\u{202e}'
             | '\u{2066}'..='\u{2069}'
-            | '\u{feff}' => out.push('\u{fffd}'),
+            | '\u{feff}' => out.push('\u{2426}'),
             c => out.push(c),
         }
     }

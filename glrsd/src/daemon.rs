@@ -103,7 +103,7 @@ impl Daemon {
             rss: crate::host::figures::rss(),
             clients: self.peers().len() as u64,
             sessions: self.registry.handles().len() as u64,
-            queue_rows: 0,
+            queue_rows: self.registry.handles().iter().filter_map(|h| h.info()).map(|i| i.queued).sum(),
             bytes_out: self.counters.bytes_out.load(Ordering::Relaxed),
             bytes_in: self.counters.bytes_in.load(Ordering::Relaxed),
             lagged: self.counters.lagged.load(Ordering::Relaxed),

@@ -6,7 +6,7 @@
 //! connections, or how sessions are loaded.
 
 use crate::host::clock;
-use crate::store::{Row, Slot, Store, Want};
+use crate::store::{Candidate, Row, Slot, Store, Want};
 use glrs_protocol::SessionId;
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::params::SearchHit;
@@ -113,6 +113,16 @@ pub fn page(store: &Store, live: &[SessionInfo], f: &Filter<'_>, skip: usize, mo
     (rows.into_iter().skip(skip).take(most).map(|(_, i)| i).collect(), total)
 }
 
+/// A session that may contain what is searched.
+enum Place<'a> {
+    /// It is in memory: read from its log, which may be ahead of the index.
+    Live(&'a SessionInfo),
+    /// The index knows where, or that all of its log has to be read.
+    Known(Candidate),
+    /// There is no index: all of its log has to be read.
+    Log(SessionInfo),
+}
+
 /// Searches titles and the messages of people and models, newest session first.
 pub fn search(store: &Store, live: &[SessionInfo], text: &str, cwd: Option<&str>, limit: usize) -> Vec<SearchHit> {
     let needle = text.to_lowercase();
@@ -120,33 +130,55 @@ pub fn search(store: &Store, live: &[SessionInfo], text: &str, cwd: Option<&str>
     let in_memory: HashSet<&SessionId> = live.iter().map(|i| &i.id).collect();
     let fits = |dir_text: &str| dir.fits(dir_text);
     let by_dir = cwd.is_some().then_some(&fits as &dyn Fn(&str) -> bool);
-    // Where what is asked may stand; `None`: anywhere in the log.
-    type Place = Option<Vec<u64>>;
-    let mut all: Vec<(i64, SessionInfo, Place)> = match store.search_index(&needle, by_dir) {
-        Some(found) => {
-            let info = |c: crate::store::Candidate| Some((c.at, stored(c.row)?, c.entries));
-            found.into_iter().filter_map(info).filter(|(_, i, _)| !in_memory.contains(&i.id)).collect()
+    if let Some(found) = store.search_index(&needle, by_dir) {
+        let names: HashSet<&str> = in_memory.iter().map(|i| i.as_str()).collect();
+        let places = found
+            .into_iter()
+            .filter(|c| !names.contains(c.name.as_str()))
+            .map(|c| (c.at, c.name.clone(), Place::Known(c)));
+        match find_all(store, places.collect(), live, &needle, &dir, limit) {
+            Some(hits) => return hits,
+            None => store.index_damaged(),
         }
-        None => scan(store, &in_memory).into_iter().map(|(at, i)| (at, i, None)).collect(),
-    };
-    // What is in memory is read from its log: it may be ahead of the index.
-    all.extend(live.iter().map(|i| (instant(&i.updated_at), i.clone(), None)));
-    all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.id.cmp(&b.1.id)));
+    }
+    let places = scan(store, &in_memory).into_iter().map(|(at, i)| (at, i.id.to_string(), Place::Log(i)));
+    find_all(store, places.collect(), live, &needle, &dir, limit).unwrap_or_default()
+}
+
+/// Looks into one session after the other, newest first. `None` when the index is damaged.
+fn find_all<'a>(
+    store: &Store,
+    mut places: Vec<(i64, String, Place<'a>)>,
+    live: &'a [SessionInfo],
+    needle: &str,
+    dir: &Dir,
+    limit: usize,
+) -> Option<Vec<SearchHit>> {
+    places.extend(live.iter().map(|i| (instant(&i.updated_at), i.id.to_string(), Place::Live(i))));
+    places.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     let mut hits = Vec::new();
-    for (_, info, place) in all {
+    for (_, _, place) in places {
         if hits.len() >= limit {
             break;
         }
+        let (info, entries) = match place {
+            Place::Live(i) => (i.clone(), None),
+            Place::Log(i) => (i, None),
+            Place::Known(c) => match stored(c.row()?) {
+                Some(info) => (info, c.entries),
+                None => continue,
+            },
+        };
         if !dir.fits(&info.cwd) {
             continue;
         }
-        if info.title.to_lowercase().contains(&needle) {
+        if info.title.to_lowercase().contains(needle) {
             hits.push(SearchHit { excerpt: info.title.clone(), n: None, session: info });
-        } else if let Some((n, excerpt)) = find_in(store, &info.id, &needle, place.as_deref()) {
+        } else if let Some((n, excerpt)) = find_in(store, &info.id, needle, entries.as_deref()) {
             hits.push(SearchHit { excerpt, n: Some(n), session: info });
         }
     }
-    hits
+    Some(hits)
 }
 
 /// The first entry of a session that contains a text, among those named or all.
@@ -211,6 +243,7 @@ fn stored(row: Row) -> Option<SessionInfo> {
         state: if broken { StateName::Broken } else { StateName::Unloaded },
         needs_you: false,
         clients: 0,
+        queued: 0,
         context_tokens: row.context_tokens,
         window: 0,
         saved: true,

@@ -69,6 +69,10 @@ fn run(args: &Args) -> Result<(), String> {
             say("ready\n");
             return Ok(());
         }
+        // The holder does not listen (any more): it is on its way out, and we are its successor.
+        Err(OpenError::Locked { pid: Some(pid) }) if args.background && exits(pid) => {
+            Store::open(paths.clone()).map_err(|e| e.to_string())?
+        }
         Err(e) => return Err(e.to_string()),
     };
     logging(args.background, &store, &env)?;
@@ -85,6 +89,26 @@ fn run(args: &Args) -> Result<(), String> {
 /// Whether a daemon answers on the socket: then ours is not needed.
 fn serves(paths: &Paths) -> bool {
     std::os::unix::net::UnixStream::connect(&paths.socket).is_ok()
+}
+
+/// Elsewhere there is no way to wait for another's process: it is started again by hand.
+#[cfg(not(target_os = "linux"))]
+fn exits(_pid: u32) -> bool {
+    false
+}
+
+/// Waits for a process to end; false when it is still there after a while.
+#[cfg(target_os = "linux")]
+fn exits(pid: u32) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else {
+        // It is gone already.
+        return true;
+    };
+    let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
+    matches!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)), Ok(n) if n > 0)
 }
 
 fn logging(background: bool, store: &Store, env: &Env) -> Result<(), String> {

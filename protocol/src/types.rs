@@ -432,6 +432,9 @@ pub struct SessionInfo {
     /// Attached clients.
     #[serde(default)]
     pub clients: u64,
+    /// Messages that wait.
+    #[serde(default)]
+    pub queued: u64,
     /// Tokens in the context.
     #[serde(default)]
     pub context_tokens: u64,

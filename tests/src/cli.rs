@@ -180,3 +180,26 @@ impl Output {
         self.stdout.lines().filter(|l| !l.trim().is_empty()).map(parse).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_exit_code_and_input_are_kept_apart() {
+        crate::set_exe("/bin/sh");
+        let home = Home::new();
+        let script = "read -r line; echo \"{\\\"got\\\": \\\"$line\\\"}\"; echo \"$EXTRA\" >&2; exit 4";
+        let out = Cli::new(&home).args(["-c", script]).stdin("word\n").env("EXTRA", "said").run().code(4);
+        assert_eq!((out.json()["got"].as_str(), out.stderr.trim()), (Some("word"), "said"));
+        assert_eq!(cli(&home, ["-c", "env | grep -c XDG_"]).code(1).stdout.trim(), "0");
+    }
+
+    #[test]
+    fn what_does_not_end_in_time_is_ended_and_reported() {
+        crate::set_exe("/bin/sh");
+        let home = Home::new();
+        let run = || Cli::new(&home).args(["-c", "exec tail -f /dev/null"]).timeout(Duration::from_millis(50)).run();
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+    }
+}

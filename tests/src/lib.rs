@@ -6,6 +6,7 @@
 //! a fault in the product cannot hide in a shared helper. Nothing waits by the clock; whatever
 //! waits has a deadline and says what it waited for.
 
+pub mod bench;
 pub mod check;
 pub mod cli;
 pub mod daemon;

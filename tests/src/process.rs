@@ -4,7 +4,8 @@
 //! process without any harm, since signals and waiting go through the handle.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -336,4 +336,26 @@ mod tests {
         assert_eq!(screen().take(b"ab\x1b[6n"), b"\x1b[1;3R");
         assert_eq!(screen().take(b"\x1b[?u\x1b[c\x1b]0;title\x07"), b"\x1b[?62;c");
     }
+
+    #[test]
+    fn a_program_in_the_terminal_is_typed_to_and_read() {
+        crate::set_exe("/bin/sh");
+        let home = Home::new();
+        let script = "printf 'name? '; read -r name; echo \"hello $name in $(stty size)\"; exit 3";
+        let mut term = Term::spawn(&home, &["-c", script], 40, 10);
+        term.wait_for("the question", |t| t.contains("name?"));
+        term.enter("ann");
+        term.wait_text("the answer", |t| t.contains("hello ann in 10 40"));
+        assert_eq!(term.wait_exit(PATIENCE), 3);
+    }
+
+    #[test]
+    fn hanging_up_ends_the_program() {
+        crate::set_exe("/bin/sh");
+        let home = Home::new();
+        let mut term = Term::spawn(&home, &["-c", "echo up; read -r line"], 40, 10);
+        term.wait_for("it runs", |t| t.contains("up"));
+        term.hang_up();
+        term.wait_exit(PATIENCE);
+    }
 }

@@ -57,6 +57,8 @@ pub struct View {
     pub closed: Option<String>,
     /// Everything that broke a rule.
     pub faults: Vec<String>,
+    /// True from a send of this client on until the feed shows what came of it.
+    pub sending: bool,
     announced: BTreeSet<String>,
 }
 
@@ -73,8 +75,7 @@ impl View {
     /// behind them (`resumed`, or an `afterEntry` that was honoured).
     pub fn snapshot(&mut self, params: &Value, snap: &Value) {
         self.session = word(params, "id").to_owned();
-        self.lagged = false;
-        self.closed = None;
+        (self.lagged, self.closed, self.sending) = (false, None, false);
         let (epoch, seq) = (word(snap, "epoch"), snap["seq"].as_u64());
         if epoch.is_empty() || seq.is_none() {
             self.fault(format!("snapshot without epoch or seq: {snap}"));
@@ -191,6 +192,7 @@ impl View {
 
     fn entry_event(&mut self, event: &Value) {
         self.entry(event);
+        self.sending &= event["entry"]["type"] != "user";
         let Some(of) = event["of"].as_str() else { return };
         let piece = self.in_flight.remove(of);
         if piece.is_none() && !self.announced.remove(of) {
@@ -224,6 +226,7 @@ impl View {
         for tool in list(&state["tools"]) {
             self.announced.insert(word(&tool, "of").to_owned());
         }
+        self.sending &= !["running", "held"].contains(&word(state, "name"));
         self.state = state.clone();
     }
 
@@ -233,6 +236,7 @@ impl View {
         if ids.len() != rows.len() {
             self.fault(format!("queue rows without their own ids: {rows:?}"));
         }
+        self.sending &= rows.is_empty();
         self.queue = rows;
     }
 
@@ -270,9 +274,13 @@ impl View {
         word(&self.state, "phase")
     }
 
-    /// Whether nothing runs, waits, asks or streams.
+    /// Whether nothing runs, waits, asks, streams or was just sent.
     pub fn quiet(&self) -> bool {
-        self.state_name() == "idle" && self.queue.is_empty() && self.requests.is_empty() && self.in_flight.is_empty()
+        !self.sending
+            && self.state_name() == "idle"
+            && self.queue.is_empty()
+            && self.requests.is_empty()
+            && self.in_flight.is_empty()
     }
 
     /// Entries of one type, oldest first.

@@ -4,11 +4,13 @@
 //! breaks the protocol becomes a fault, and a wire with faults fails its test when dropped. It is
 //! deliberately not built on the product's client library.
 
+mod feed;
+
 use crate::view::View;
 use crate::wait::{PATIENCE, Watched};
+use feed::{Seen, read_all};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -16,21 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What the reader thread knows.
-#[derive(Debug, Default)]
-struct Seen {
-    replies: HashMap<u64, Value>,
-    /// Replies whose id is not one of ours, null included.
-    loose: Vec<Value>,
-    /// Ids in the order their replies came.
-    order: Vec<u64>,
-    notifications: Vec<(String, Value)>,
-    cursor: usize,
-    attaching: HashMap<u64, Value>,
-    views: BTreeMap<String, View>,
-    faults: Vec<String>,
-    closed: bool,
-}
+/// Ids from here on are for what a test sends raw; their replies come by [`Wire::loose_reply`].
+pub const OURS: u64 = 1_000_000;
 
 /// A connection to the daemon.
 #[derive(Debug)]
@@ -72,6 +61,15 @@ impl Wire {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         if method == "session/attach" {
             self.seen.lock().attaching.insert(id, params.clone());
+        }
+        if method == "session/send" {
+            // A reply overtakes events: until one shows the message, "idle" is old news.
+            let mut seen = self.seen.lock();
+            let session = params["id"].as_str().unwrap_or_default().to_owned();
+            if let Some(view) = seen.views.get_mut(&session) {
+                view.sending = true;
+                seen.sending.insert(id, session);
+            }
         }
         let call = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         self.send_raw(format!("{call}\n").as_bytes());
@@ -125,6 +123,38 @@ impl Wire {
         let error = self.call(method, params).map_or_else(|e| e, |r| panic!("{method} answered {r}, not {kind}"));
         assert_eq!(error["data"]["kind"], kind, "{method}: {error}");
         error
+    }
+
+    /// Makes a call on a connection that may die meanwhile: `None` when it did before the answer.
+    ///
+    /// # Panics
+    /// When the connection lives and no answer comes.
+    pub fn try_call(&self, method: &str, params: &Value) -> Option<Result<Value, Value>> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let call = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if (&self.stream).write_all(format!("{call}\n").as_bytes()).is_err() {
+            return None;
+        }
+        let got = self.seen.wait_for(PATIENCE, |s| match s.replies.remove(&id) {
+            Some(reply) => Some(Some(reply)),
+            None => s.closed.then_some(None),
+        });
+        let reply = got.unwrap_or_else(|| panic!("{method} was not answered within {PATIENCE:?}"))?;
+        Some(if reply.get("error").is_some() { Err(reply["error"].clone()) } else { Ok(reply["result"].clone()) })
+    }
+
+    /// Waits until at least `n` events came or the session is quiet or the connection is closed.
+    pub fn wait_events(&self, session: &str, n: usize) {
+        self.seen.wait_for(PATIENCE, |s| {
+            let quiet = s.views.get(session).is_none_or(|v| v.quiet() && !v.kinds.is_empty());
+            (s.notifications.len() >= n || quiet || s.closed).then_some(())
+        });
+    }
+
+    /// Everything that came, in order: `reply ID` for an answer, else the kind of event.
+    pub fn arrivals(&self) -> Vec<String> {
+        self.seen.lock().arrivals.clone()
     }
 
     /// Writes bytes as they are.
@@ -233,6 +263,11 @@ impl Wire {
         found.unwrap_or_else(|| panic!("waited in vain for: {what}; {}", self.describe()))
     }
 
+    /// Whether what is known of an attached session comes to fit within `timeout`.
+    pub fn sees(&self, session: &str, timeout: Duration, fits: impl Fn(&View) -> bool) -> bool {
+        self.seen.wait_for(timeout, |s| s.views.get(session).is_some_and(&fits).then_some(())).is_some()
+    }
+
     /// Waits until the turn is over and nothing waits.
     ///
     /// # Panics
@@ -329,75 +364,5 @@ impl Drop for Wire {
     }
 }
 
-fn read_all(stream: UnixStream, seen: &Watched<Seen>) {
-    let mut input = BufReader::new(stream);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match input.read_until(b'\n', &mut line) {
-            Ok(n) if n > 0 => seen.update(|s| s.line(&line)),
-            _ => break seen.update(|s| s.closed = true),
-        }
-    }
-}
-
-impl Seen {
-    fn line(&mut self, line: &[u8]) {
-        // A line cut short at a close is the connection's end, not a message.
-        let Some(body) = line.strip_suffix(b"\n") else { return };
-        let message: Value = match serde_json::from_slice(body) {
-            Ok(v) => v,
-            Err(e) => return self.faults.push(format!("not one JSON value ({e}): {}", String::from_utf8_lossy(body))),
-        };
-        if message["jsonrpc"] != "2.0" {
-            self.faults.push(format!("not JSON-RPC 2.0: {message}"));
-        }
-        if let Some(method) = message["method"].as_str() {
-            if message.get("id").is_some() || !message["params"].is_object() {
-                self.faults.push(format!("a notification has no id and one object: {message}"));
-            }
-            let params = message["params"].clone();
-            if method == "session/event" {
-                self.event(&params);
-            }
-            return self.notifications.push((method.to_owned(), params));
-        }
-        self.answer(message);
-    }
-
-    fn event(&mut self, params: &Value) {
-        let session = params["session"].as_str().unwrap_or_default();
-        match self.views.get_mut(session) {
-            Some(view) => view.event(params),
-            None => self.faults.push(format!("an event of a session that is not attached: {params}")),
-        }
-    }
-
-    fn answer(&mut self, message: Value) {
-        let error = message.get("error");
-        if error.is_some() == message.get("result").is_some() || message.get("id").is_none() {
-            self.faults.push(format!("an answer has an id and one of result and error: {message}"));
-        }
-        if let Some(error) = error {
-            let words = error["message"].as_str().unwrap_or_default();
-            if error["code"].as_i64().is_none() || words.trim().is_empty() || !error["data"]["kind"].is_string() {
-                self.faults.push(format!("an error without code, words or kind: {error}"));
-            }
-        }
-        let Some(id) = message["id"].as_u64() else { return self.loose.push(message) };
-        if let Some(params) = self.attaching.remove(&id)
-            && let Some(snap) = message.get("result")
-        {
-            let session = params["id"].as_str().unwrap_or_default().to_owned();
-            self.views.entry(session).or_default().snapshot(&params, snap);
-        }
-        if id < 1_000_000 {
-            self.order.push(id);
-            if self.replies.insert(id, message).is_some() {
-                self.faults.push(format!("call {id} was answered twice"));
-            }
-        } else {
-            self.loose.push(message);
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,9 @@ use tokio::time::{Instant, sleep};
 /// How long a draining daemon may take before we stop waiting for it.
 const DRAIN: Duration = Duration::from_secs(120);
 
+/// How long a process that serves no more is waited for: its parent may never look after it.
+const REAP: Duration = Duration::from_secs(5);
+
 /// What to do with the daemon.
 #[derive(Debug, Subcommand)]
 pub enum DaemonCmd {
@@ -130,7 +133,7 @@ fn describe(s: &DaemonStatus, now: jiff::Timestamp) -> String {
 /// Stops a daemon that runs; false when none does. Returns once it no longer listens.
 async fn stop(ctx: &Ctx, now: bool) -> Result<bool, Failure> {
     let Some(client) = running(ctx).await? else { return Ok(false) };
-    let boot = client.daemon().daemon.boot_id.clone();
+    let (boot, pid) = (client.daemon().daemon.boot_id.clone(), client.daemon().daemon.pid);
     match client.call::<m::DaemonShutdownM>(&Shutdown { drain: !now }).await {
         Ok(_) => {}
         // Gone before it could answer, or on its way out already: what was asked for.
@@ -145,15 +148,26 @@ async fn stop(ctx: &Ctx, now: bool) -> Result<bool, Failure> {
         }
     }
     // The connection ends a little before the socket and the lock are free.
+    let mut ended = None;
     loop {
         match running(ctx).await {
-            Ok(None) => return Ok(true),
+            Ok(None) if !alive(pid) || Instant::now() >= *ended.get_or_insert(Instant::now() + REAP) => {
+                return Ok(true);
+            }
             // Somebody started the next one already.
             Ok(Some(other)) if other.daemon().daemon.boot_id != boot => return Ok(true),
             _ if Instant::now() >= deadline => return Err(Failure::error("the daemon closes but does not end")),
             _ => sleep(Duration::from_millis(20)).await,
         }
     }
+}
+
+/// Whether a process of ours still exists. Until it has ended it holds the data directory.
+fn alive(pid: u32) -> bool {
+    i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }
 
 /// Where the daemon's log is: as it says, else as our environment says.
@@ -212,6 +226,14 @@ fn last_lines(text: &str, count: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_ended_is_not_alive() {
+        assert!(alive(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        assert!(!alive(child.id()));
+    }
 
     #[test]
     fn the_last_lines_are_shown() {

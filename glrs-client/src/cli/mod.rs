@@ -144,11 +144,18 @@ async fn dispatch(ctx: &Ctx, command: Option<Command>, plan: Plan) -> Result<Exi
         None => terminal(ctx, &plan).await,
         Some(Command::Attach { session, tail, read_only }) => {
             needs_terminal(ctx)?;
-            let client = ctx.connect("terminal").await?;
-            let cwd = ctx.directory(None)?;
             let target = open::Target::parse(&session)?;
-            let info = open::resolve(&client, &cwd, &target).await?;
-            tui::run(ctx, client, tui::Begin { session: info, tail, read_only }).await
+            let opened = async {
+                let client = ctx.connect("terminal").await?;
+                // An id needs no directory, and the current one may be gone.
+                let cwd = match &target {
+                    open::Target::Id(_) => String::new(),
+                    open::Target::Title(_) => ctx.directory(None)?,
+                };
+                let session = open::resolve(&client, &cwd, &target).await?;
+                Ok((client, tui::Begin { session, tail, read_only }))
+            };
+            tui::run(ctx, opened).await
         }
         Some(Command::Sessions { command }) => sessions::run(ctx, command).await,
         Some(Command::Daemon { command }) => daemon::run(ctx, command).await,
@@ -174,7 +181,10 @@ async fn terminal(ctx: &Ctx, plan: &Plan) -> Result<Exit, Failure> {
         return resume::run(ctx, plan, &cwd).await;
     }
     needs_terminal(ctx)?;
-    let client = ctx.connect("terminal").await?;
-    let session = open::open(ctx, &client, plan, &cwd).await?;
-    tui::run(ctx, client, tui::Begin { session, tail: None, read_only: false }).await
+    let opened = async {
+        let client = ctx.connect("terminal").await?;
+        let session = open::open(ctx, &client, plan, &cwd).await?;
+        Ok((client, tui::Begin { session, tail: None, read_only: false }))
+    };
+    tui::run(ctx, opened).await
 }

@@ -111,7 +111,11 @@ struct Run<'a> {
 impl Run<'_> {
     /// Sends the message. The key makes repeating it safe.
     async fn send(&mut self) -> Result<(), Failure> {
-        let sent = self.client.call::<m::SessionSendM>(&self.send).await?;
+        let sent = match self.client.call::<m::SessionSendM>(&self.send).await {
+            // The stream's end follows; on the next connection it is sent again.
+            Err(e) if e.is_connection() || e.kind() == ErrorKind::ShuttingDown => return Ok(()),
+            other => other?,
+        };
         self.row = sent.row;
         if sent.outcome == "removed" {
             self.watch.cut = Some(Cut::Removed);
@@ -169,9 +173,12 @@ impl Run<'_> {
                 Applied::Fresh => self.fresh(&frame).await?,
                 Applied::Ignored => {}
                 Applied::Reattach => self.attach(true).await?,
-                Applied::Closed(why) => {
-                    self.attach(true).await.map_err(|_| Failure::error(format!("the session ended: {why}")))?;
-                }
+                Applied::Closed(why) => match self.attach(true).await {
+                    Err(e) if e.exit == Exit::NoSession => {
+                        return Err(Failure::error(format!("the session ended: {why}")));
+                    }
+                    other => other?,
+                },
             },
             Incoming::Overflow => self.attach(true).await?,
             Incoming::Roster(_) => {}
@@ -211,7 +218,10 @@ impl Run<'_> {
     /// Tells the watch how things stand and answers what waits for an answer.
     async fn settle(&mut self) -> Result<(), Failure> {
         let waits = self.row.map(|row| self.view.queue.iter().any(|r| r.row == row));
-        self.watch.state(self.view.running(), waits);
+        if self.watch.state(self.view.running(), waits) {
+            // The same key asks where the message is and runs nothing twice.
+            self.send().await?;
+        }
         if self.wait || !self.watch.ours() {
             return Ok(());
         }
@@ -248,7 +258,7 @@ impl Run<'_> {
         let params = self.view.attach_params(same_connection, false);
         let snapshot = match self.client.call::<m::SessionAttachM>(&params).await {
             // The stream tells of the loss as well, and there it is dealt with.
-            Err(e) if e.is_connection() => return Ok(()),
+            Err(e) if e.is_connection() || e.kind() == ErrorKind::ShuttingDown => return Ok(()),
             other => other?,
         };
         self.view.adopt(snapshot);

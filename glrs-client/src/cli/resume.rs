@@ -22,10 +22,13 @@ pub async fn run(ctx: &Ctx, plan: &Plan, cwd: &str) -> Result<Exit, Failure> {
         output::text(&listed(&found, jiff::Timestamp::now()))?;
         return Ok(Exit::Done);
     }
-    let Some(id) = tui::pick(&client, cwd).await? else { return Ok(Exit::Done) };
+    let Some(id) = tui::pick(ctx, &client, cwd).await? else { return Ok(Exit::Done) };
     let plan = Plan { open: Open::Resume(Target::Id(id)), ..plan.clone() };
-    let session = open::open(ctx, &client, &plan, cwd).await?;
-    tui::run(ctx, client, tui::Begin { session, tail: None, read_only: false }).await
+    let opened = async {
+        let session = open::open(ctx, &client, &plan, cwd).await?;
+        Ok((client.clone(), tui::Begin { session, tail: None, read_only: false }))
+    };
+    tui::run(ctx, opened).await
 }
 
 fn listed(found: &[SessionInfo], now: jiff::Timestamp) -> String {

@@ -70,9 +70,9 @@ pub enum SessionsCommand {
         #[arg(value_name = "ID|TITLE")]
         session: String,
         /// As what
-        #[arg(long, value_enum, default_value = "markdown")]
+        #[arg(long, value_enum, default_value = "json")]
         format: ExportFormat,
-        /// The same as --format json
+        /// As it is stored, which is what it is unless told
         #[arg(long)]
         json: bool,
         /// Into this file instead of stdout; an existing one is not overwritten

@@ -125,16 +125,14 @@ impl Watch {
         true
     }
 
-    /// Takes the session's state: what runs, and whether our row still waits (`None`: it never
-    /// did).
-    pub fn state(&mut self, running: bool, row_waits: Option<bool>) {
+    /// Takes the session's state: whether a turn runs, and whether our row still waits (`None`: it
+    /// never did). True when our message is nowhere to be seen: it is about to start, or somebody
+    /// took it back, and only the daemon can tell.
+    pub fn state(&mut self, running: bool, row_waits: Option<bool>) -> bool {
         if self.status.is_some() && !running {
             self.over = true;
         }
-        if !self.started && !running && row_waits == Some(false) {
-            self.cut = Some(Cut::Removed);
-            self.over = true;
-        }
+        !self.started && !running && row_waits == Some(false)
     }
 
     /// The answer: the last words of the model in our turn.
@@ -303,10 +301,10 @@ mod tests {
         w.cut = Some(Cut::Timeout);
         assert_eq!(w.exit(), Exit::Timeout);
         let mut w = Watch::new("k1", "hi");
-        w.state(true, Some(false));
-        assert!(!w.over(), "it may be starting");
-        w.state(false, Some(false));
-        assert!(w.over());
+        assert!(!w.state(true, Some(false)), "it may be starting");
+        assert!(!w.state(false, Some(true)) && !w.state(false, None));
+        assert!(w.state(false, Some(false)) && !w.over(), "only the daemon can tell");
+        w.cut = Some(Cut::Removed);
         assert_eq!((w.cut, w.exit()), (Some(Cut::Removed), Exit::Error));
     }
 

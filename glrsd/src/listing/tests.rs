@@ -105,6 +105,7 @@ fn live(n: u8, minute: u8) -> SessionInfo {
         state: StateName::Idle,
         needs_you: false,
         clients: 1,
+        queued: 0,
         context_tokens: 0,
         window: 0,
         saved: true,

@@ -30,7 +30,7 @@ pub(crate) enum Turn<'a> {
         /// Text and files.
         parts: Vec<Said<'a>>,
     },
-    /// From the model: calls are never followed by text.
+    /// From the model: no call is followed by text, and a turn with calls ends in one.
     Assistant(Vec<Said<'a>>),
 }
 
@@ -148,7 +148,7 @@ fn complete(turns: &mut Vec<Turn<'_>>) {
     if matches!(turns.first(), Some(Turn::Assistant(_))) {
         turns.insert(0, user("(the beginning of this conversation is not shown)"));
     }
-    if matches!(turns.last(), Some(Turn::Assistant(_))) {
+    if matches!(turns.last(), None | Some(Turn::Assistant(_))) {
         turns.push(user("(continue)"));
     }
     let mut calls: Vec<String> = Vec::new();
@@ -156,9 +156,10 @@ fn complete(turns: &mut Vec<Turn<'_>>) {
         match turn {
             Turn::Assistant(parts) => {
                 calls = call_ids(parts).map(str::to_owned).collect();
-                let text_behind_call =
-                    parts.iter().skip_while(|p| !matches!(p, Said::Call { .. })).any(|p| matches!(p, Said::Text(_)));
-                if text_behind_call {
+                let behind = parts.iter().skip_while(|p| !matches!(p, Said::Call { .. }));
+                let text_behind = behind.clone().any(|p| matches!(p, Said::Text(_)));
+                let ends_otherwise = behind.last().is_some_and(|p| !matches!(p, Said::Call { .. }));
+                if text_behind || ends_otherwise {
                     // Stable: everything else stays in its order.
                     parts.sort_by_key(|p| matches!(p, Said::Call { .. }));
                 }

@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a stream may take to end once the provider has said why it stopped.
 const GRACE: Duration = Duration::from_secs(5);
+/// Longest idle limit: more is as good as none, and would overflow the clock.
+const IDLE_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// Most bytes of an answer that is not streamed.
 const WHOLE_MAX: usize = 64 * 1024 * 1024;
 /// Most bytes of an error body.
@@ -87,17 +89,18 @@ async fn follow(
     cancel: &CancellationToken,
 ) -> Result<(), Failure> {
     let who = &origin.provider;
-    let limit = Limit { who, idle: call.idle, cancel };
+    let idle = call.idle.min(IDLE_MAX);
+    let limit = Limit { who, idle, cancel };
     let url = request.url;
-    let client = limit.within(call.idle, http::client(&url, &call.env)).await??;
+    let client = limit.within(idle, http::client(&url, &call.env)).await??;
     let sending = client.post(url.clone()).headers(request.headers).body(request.body).send();
-    let mut response = limit.within(call.idle, sending).await?.map_err(|e| http::unreachable(who, &url, &e))?;
+    let mut response = limit.within(idle, sending).await?.map_err(|e| http::unreachable(who, &url, &e))?;
 
     let status = response.status();
     if !status.is_success() {
         // A body that does not come is no reason to lose the status.
         let mut body = Vec::new();
-        let read = limit.within(call.idle.min(GRACE), read_up_to(&mut response, &mut body, ERROR_MAX)).await;
+        let read = limit.within(idle.min(GRACE), read_up_to(&mut response, &mut body, ERROR_MAX)).await;
         if let Err(f) = read
             && f.kind == FailureKind::Cancelled
         {
@@ -111,7 +114,7 @@ async fn follow(
     let kind = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_ascii_lowercase();
     if kind.contains("json") && !kind.contains("stream") {
         let mut body = Vec::new();
-        let read = limit.within(call.idle, read_up_to(&mut response, &mut body, WHOLE_MAX)).await?;
+        let read = limit.within(idle, read_up_to(&mut response, &mut body, WHOLE_MAX)).await?;
         read.map_err(|e| http::unreachable(who, &url, &e))?;
         decoder.whole(&String::from_utf8_lossy(&body), &mut out)?;
         for chunk in out {
@@ -127,7 +130,7 @@ async fn follow(
     }
 
     let mut parser = Parser::default();
-    let mut deadline = Instant::now() + call.idle;
+    let mut deadline = Instant::now() + idle;
     loop {
         while let Some(data) = parser.next() {
             let progress = decoder.event(&data, &mut out)?;
@@ -137,8 +140,8 @@ async fn follow(
             match progress {
                 Progress::Done if decoder.complete() => return Ok(()),
                 Progress::Done => return Err(incomplete(who)),
-                Progress::Event if decoder.complete() => deadline = Instant::now() + call.idle.min(GRACE),
-                Progress::Event => deadline = Instant::now() + call.idle,
+                Progress::Event if decoder.complete() => deadline = Instant::now() + idle.min(GRACE),
+                Progress::Event => deadline = Instant::now() + idle,
                 Progress::Nothing => {}
             }
         }

@@ -61,7 +61,13 @@ pub(crate) fn from_stream(origin: &Origin, value: &Value) -> Failure {
 
 /// Whether a JSON object reports an error, in any of the shapes seen.
 pub(crate) fn is_error(v: &Value) -> bool {
-    v.get("error").is_some_and(|e| !e.is_null())
+    let says = |e: &Value| match e {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(s) => !s.is_empty(),
+        Value::Object(o) => !o.is_empty(),
+        _ => true,
+    };
+    v.get("error").is_some_and(says)
         || v.get("error_message").is_some()
         || v.get("type").and_then(Value::as_str) == Some("error")
         || v.get("object").and_then(Value::as_str) == Some("error")
@@ -130,7 +136,7 @@ fn collect(v: &Value, codes: &mut Vec<String>, message: &mut String, depth: usiz
                 }
             }
             // "Provider returned error" says nothing; what the upstream said is in the metadata.
-            if message.to_ascii_lowercase() == "provider returned error"
+            if message.eq_ignore_ascii_case("provider returned error")
                 && let Some(raw) = map.get("metadata").and_then(|m| m.get("raw"))
             {
                 message.clear();
@@ -236,17 +242,10 @@ fn looks_secret(word: &str) -> bool {
     bare.len() >= 12 && PREFIXES.iter().any(|p| lower.starts_with(p))
 }
 
-/// Removes from a failure's message the key and every stretch that is a quotation of the request.
-pub(crate) fn redact(message: String, key: Option<&str>, call: &Call) -> String {
-    let mut message = message;
+/// Removes from a failure's message the key and what quotes the request.
+pub(crate) fn redact(mut message: String, key: Option<&str>, call: &Call) -> String {
     if let Some(key) = key.filter(|k| k.len() >= 4) {
         message = message.replace(key, "•••");
-    }
-    // Long enough that ordinary phrases of error messages are not hit by chance.
-    const QUOTE: usize = 24;
-    let chars: Vec<(usize, char)> = message.char_indices().collect();
-    if chars.len() < QUOTE {
-        return message;
     }
     let mut texts: Vec<&str> = vec![&call.system];
     for part in call.messages.iter().flat_map(|m| &m.parts) {
@@ -257,12 +256,29 @@ pub(crate) fn redact(message: String, key: Option<&str>, call: &Call) -> String 
             _ => {}
         }
     }
+    let chars: Vec<(usize, char)> = message.char_indices().collect();
+    let at = |i: usize| chars.get(i).map_or(message.len(), |c| c.0);
+    let sent = |from: usize, to: usize| {
+        let words = &message.as_bytes()[at(from)..at(to)];
+        texts.iter().any(|t| memchr::memmem::find(t.as_bytes(), words).is_some())
+    };
     let mut quoted = vec![false; chars.len()];
-    for start in 0..=chars.len() - QUOTE {
-        let end = chars.get(start + QUOTE).map_or(message.len(), |c| c.0);
-        let window = &message[chars[start].0..end];
-        if texts.iter().any(|t| memchr::memmem::find(t.as_bytes(), window.as_bytes()).is_some()) {
-            quoted[start..start + QUOTE].fill(true);
+    // Between quotation marks a few characters are enough …
+    for mark in ['"', '\'', '`'] {
+        let marks: Vec<usize> = (0..chars.len()).filter(|i| chars[*i].1 == mark).collect();
+        for pair in marks.windows(2) {
+            let (from, to) = (pair[0] + 1, pair[1]);
+            if to >= from + 4 && sent(from, to) {
+                quoted[from..to].fill(true);
+            }
+        }
+    }
+    // … elsewhere so many that ordinary phrases are not hit. Looking at each fourth place only, and
+    // widening what is found, keeps this cheap beside megabytes of conversation.
+    const LONG: usize = 24;
+    for from in (0..(chars.len() + 1).saturating_sub(LONG)).step_by(4) {
+        if sent(from, from + LONG) {
+            quoted[from.saturating_sub(3)..(from + LONG + 3).min(chars.len())].fill(true);
         }
     }
     let mut out = String::new();
@@ -325,6 +341,18 @@ mod tests {
         let date = headers(&[("retry-after", "Wed, 21 Oct 2099 07:28:00 GMT")]);
         assert_eq!(retry_after(&date, 4_096_250_870_000), Some(Duration::from_secs(10)));
         assert_eq!(retry_after(&date, 4_096_999_999_999), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_was_sent_is_not_quoted() {
+        let call =
+            crate::model::testing::ask("open /home/ann/diary.txt and read what I wrote about the summer of 1999");
+        let clean = |m: &str| redact(m.to_owned(), Some("k-123456"), &call);
+        assert_eq!(clean("bad value '/home/ann/diary.txt' in messages"), "bad value '…' in messages");
+        assert!(!clean("cannot parse: read what I wrote about the summer of 1999!").contains("summer"));
+        assert_eq!(clean("key k-123456 is wrong, the model's limit is 5"), "key ••• is wrong, the model's limit is 5");
+        assert_eq!(clean("é"), "é");
+        assert_eq!(clean(""), "");
     }
 
     #[test]

@@ -122,6 +122,21 @@ fn root_words(e: &(dyn Error + 'static)) -> String {
 mod tests {
     use super::*;
 
+    /// Sets up TLS with ring; a machine without root certificates gets words, not a panic.
+    #[tokio::test]
+    async fn clients_are_made_per_proxy_setting() {
+        let https: Url = "https://api.example.com/v1".parse().unwrap();
+        if let Err(f) = client(&https, &Env::default()).await {
+            assert!(f.message.starts_with("TLS could not be set up"), "{}", f.message);
+        }
+        let mut env = Env::default();
+        env.set("http_proxy", "http://user:secret@[not an address");
+        let f = client(&"http://api.example.com/".parse().unwrap(), &env).await.unwrap_err();
+        assert!(f.message.contains("HTTP_PROXY") && !f.message.contains("secret"), "{}", f.message);
+        // Loopback never goes through a proxy, so a broken one does not matter.
+        client(&"http://127.0.0.1:1/".parse().unwrap(), &env).await.unwrap();
+    }
+
     #[test]
     fn loopback_is_told() {
         for (url, is) in [

@@ -33,7 +33,7 @@ impl Keys {
 
     /// What is missing, as far as it can be told without running anything.
     pub(crate) fn missing(&self, env: &Env) -> Option<String> {
-        let there = self.optional || self.command.is_some() || self.from_env(env).is_some();
+        let there = self.optional || self.command.is_some() || self.in_env(env).is_some();
         (!there).then(|| self.advice())
     }
 
@@ -46,13 +46,13 @@ impl Keys {
         }
     }
 
-    fn from_env<'e>(&self, env: &'e Env) -> Option<&'e str> {
+    fn in_env<'e>(&self, env: &'e Env) -> Option<&'e str> {
         self.names.iter().find_map(|n| env.get(n)).map(str::trim).filter(|k| !k.is_empty())
     }
 
     /// The key; `None` where none is needed.
     pub(crate) async fn get(&self, env: &Env) -> Result<Option<String>, Failure> {
-        if let Some(key) = self.from_env(env) {
+        if let Some(key) = self.in_env(env) {
             return Ok(Some(key.to_owned()));
         }
         let Some(command) = &self.command else {
@@ -87,9 +87,18 @@ impl Keys {
             .stdout(Stdio::piped())
             // What it says of failing may name secrets.
             .stderr(Stdio::null())
+            // Its own group, so that what it started can be ended with it.
+            .process_group(0)
             .kill_on_drop(true);
-        let done = timeout(COMMAND_TIMEOUT, child.output()).await;
-        let done = done.map_err(|_| said("took longer than 10 s"))?.map_err(|_| said("could not be started"))?;
+        let child = child.spawn().map_err(|_| said("could not be started"))?;
+        let group = child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
+        let Ok(done) = timeout(COMMAND_TIMEOUT, child.wait_with_output()).await else {
+            if let Some(group) = group {
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
+            return Err(said("took longer than 10 s"));
+        };
+        let done = done.map_err(|_| said("could not be read"))?;
         if !done.status.success() {
             return Err(said(&format!("failed ({})", done.status)));
         }
@@ -126,6 +135,13 @@ mod tests {
         let mut e = env();
         e.set("ACME_KEY", "k-env");
         assert_eq!(keys.get(&e).await.unwrap().as_deref(), Some("k-env"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_that_hangs_is_ended() {
+        let keys = Keys::new("acme", vec![], Some("sleep 1000".into()), false);
+        let f = keys.get(&env()).await.unwrap_err();
+        assert!(f.message.contains("longer than 10 s"), "{}", f.message);
     }
 
     #[tokio::test]

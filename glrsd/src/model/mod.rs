@@ -1,5 +1,10 @@
 //! Talking to models: providers, streams, errors, retries, the catalogue.
 //!
+//! [`Models`] finds a model by name; `registry` and [`catalogue`] know which there are, `keys` and
+//! `http` how to reach them. A call goes through `remote` to `drive`, which follows the stream;
+//! `anthropic` and `openai` each build requests (from `convert`'s legal turns) and decode streams;
+//! `errors` says what went wrong. `rehearsal` is a model without a provider.
+//!
 //! Owns: the adapters' common interface. An adapter turns (system, messages, tools) into one
 //! provider request and its stream into [`Chunk`]s and one [`Reply`]. Must not know sessions,
 //! entries on disk, or tools' insides.
@@ -13,6 +18,8 @@ mod drive;
 mod errors;
 mod http;
 mod keys;
+#[cfg(test)]
+mod legal_tests;
 mod openai;
 mod registry;
 mod rehearsal;
@@ -157,6 +164,13 @@ pub struct Failure {
     pub partial: Option<Message>,
     /// What it used, where the provider said before it failed.
     pub tokens: Option<Tokens>,
+}
+
+impl Failure {
+    /// A failure of that kind, with nothing else known.
+    pub fn of(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, status: None, message: message.into(), retry_after: None, partial: None, tokens: None }
+    }
 }
 
 /// Takes chunks as they come. Waits when the session is behind, so a stream never outruns it.

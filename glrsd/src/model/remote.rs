@@ -53,7 +53,11 @@ impl Remote {
     }
 
     fn body(&self, call: &Call) -> Vec<u8> {
-        let call = Call { variant: catalogue::variant(&self.row, call), ..call.clone() };
+        let call = Call {
+            variant: catalogue::variant(&self.row, call),
+            max_output: call.max_output.min(self.row.output),
+            ..call.clone()
+        };
         let options = [&self.options[0], &self.options[1]];
         match self.dialect {
             Dialect::Anthropic => anthropic::request::build(&self.provider, &self.model, &call, &options),

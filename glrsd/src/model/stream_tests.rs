@@ -293,6 +293,50 @@ async fn cancelling_is_immediate_wherever_it_hangs() {
 }
 
 #[tokio::test]
+async fn cancelling_does_not_wait_for_a_session_that_is_behind() {
+    struct Stuck(CancellationToken);
+    impl super::Sink for Stuck {
+        fn chunk(&mut self, _: Chunk) -> futures_util::future::BoxFuture<'_, ()> {
+            self.0.cancel();
+            Box::pin(std::future::pending())
+        }
+    }
+    let server = Server::start(vec![Answer::of_case(&case("crlf"))]).await;
+    let mut call = ask("hello");
+    call.env = env().into();
+    let model = models(&server, false).resolve(name(false), &call.env).unwrap();
+    let cancel = CancellationToken::new();
+    let result = model.call(&call, &mut Stuck(cancel.clone()), &cancel).await;
+    assert_eq!(result.unwrap_err().kind, FailureKind::Cancelled);
+}
+
+#[tokio::test]
+async fn every_case_is_the_same_byte_by_byte() {
+    for case in cases().iter().filter(|c| c["id"] != "huge-event" && c["status"] == 200) {
+        let whole = Answer::of_case(case);
+        // Resets and hangs depend on when; the others have one outcome.
+        if whole.steps.iter().any(|s| !matches!(s, Step::Bytes(_))) || case["id"] == "pings-only-forever" {
+            continue;
+        }
+        let mut bytewise = whole.clone();
+        bytewise.steps = Vec::new();
+        for step in &whole.steps {
+            if let Step::Bytes(bytes) = step {
+                bytewise.steps.extend(bytes.iter().map(|b| Step::Bytes(vec![*b])));
+            }
+        }
+        let anthropic = case["api"] == "anthropic";
+        let outcome = |(result, kept): (Result<Reply, Failure>, Kept)| match result {
+            Ok(r) => (r.message.to_raw().unwrap().get().to_owned(), format!("{:?} {:?}", r.tokens, r.stop), kept.0),
+            Err(f) => (f.message, format!("{:?} {:?}", f.kind, f.tokens), kept.0),
+        };
+        let a = outcome(play_with(whole, anthropic, Duration::from_secs(20)).await);
+        let b = outcome(play_with(bytewise, anthropic, Duration::from_secs(20)).await);
+        assert_eq!(a, b, "{}", case["id"]);
+    }
+}
+
+#[tokio::test]
 async fn nothing_listening_is_a_network_failure_that_names_the_host() {
     let server = Server::start(vec![Answer::stream("")]).await;
     let models = models(&server, false);

@@ -135,6 +135,9 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
     })?;
     register::<PromptsPushM, _>(m, |c, p| {
         let store = c.daemon().registry.shared.store.clone();
+        if p.text.trim().is_empty() {
+            return std::future::ready(Ok(Done {}).into()).boxed();
+        }
         blocking(move || match store.push_prompt(&p.text) {
             Ok(()) => Ok(Done {}),
             Err(e) => Err(RpcError::new(

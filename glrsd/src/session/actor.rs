@@ -59,6 +59,9 @@ pub struct NewSession {
     pub env: Env,
 }
 
+/// Title, renamed, model, variant, mode, cwd, saved.
+pub(super) type Face = (String, bool, String, Option<String>, Mode, String, bool);
+
 /// An attached client.
 pub(super) struct Attached {
     pub by: String,
@@ -100,6 +103,8 @@ pub(super) struct Actor {
     pub requests: Vec<Open>,
     pub answered: super::requests::Answered,
     pub running: Option<Running>,
+    /// Since when a turn is about to run: its message is in the log, its task not yet made.
+    pub starting: Option<String>,
     pub events: Option<mpsc::Receiver<turn::Event>>,
     pub next_piece: u64,
     pub clients: BTreeMap<u64, Attached>,
@@ -120,6 +125,10 @@ pub(super) struct Actor {
     pub foreign: bool,
     /// State as last published.
     pub shown: Option<glrs_protocol::types::State>,
+    /// What people see of it (see `publish_info_if_new`), as last published.
+    pub shown_face: Option<Face>,
+    /// Usage as last published.
+    pub shown_usage: Option<glrs_protocol::types::UsageInfo>,
     /// Whether what opening left out was said.
     pub salvage_told: bool,
 }

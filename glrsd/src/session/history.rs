@@ -84,7 +84,7 @@ impl Actor {
         // gave it, but model and mode wait for the first message.
         if self.log.is_empty() && p.title.is_none() {
             reply(Ok(self.info()));
-            return self.publish_info();
+            return self.publish_info_if_new();
         }
         let mut all = Vec::new();
         if self.log.is_empty() {
@@ -100,7 +100,7 @@ impl Actor {
         }
         reply(Ok(self.info()));
         self.publish_entries(recorded);
-        self.publish_info();
+        self.publish_info_if_new();
         self.publish_usage();
     }
 

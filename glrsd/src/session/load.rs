@@ -162,6 +162,7 @@ impl Actor {
             requests: Vec::new(),
             answered: super::requests::Answered::default(),
             running: None,
+            starting: None,
             events: None,
             next_piece: 0,
             clients: BTreeMap::new(),
@@ -178,6 +179,8 @@ impl Actor {
             go_on: false,
             foreign: false,
             shown: None,
+            shown_usage: None,
+            shown_face: None,
             salvage_told: false,
             shared,
             id,
@@ -300,17 +303,21 @@ impl Actor {
             let msgs = live.msgs.clone();
             self.begin(user, users, calls);
             self.note(&Record::Step { step, msgs });
-            let model = self.resolve_model().ok();
             if let Some(r) = &mut self.running {
                 r.assistant = assistant;
                 r.step = step;
-                r.model = model;
                 r.phase = glrs_protocol::types::Phase::Asking;
             }
             return true;
         }
         self.close_open_turn(live, users, assistant, calls).await;
         false
+    }
+
+    /// A call's line for people.
+    fn detail_of(&self, call: &ToolCall) -> String {
+        let tool = self.shared.tools.iter().find(|t| t.spec().name == call.name);
+        tool.map(|t| t.detail(&call.input)).unwrap_or_default()
     }
 
     /// Closes a turn that the daemon's end cut off, with what is known of it.
@@ -356,7 +363,7 @@ impl Actor {
             let result = crate::tools::clip::clip_plain(&result, crate::turn::RESULT_CHARS);
             entries.push(Entry::Tool(entry::Tool {
                 name: c.call.name.clone(),
-                detail: String::new(),
+                detail: self.detail_of(&c.call),
                 elapsed_ms: 0,
                 ok: false,
                 input: Some(c.call.input.clone()),

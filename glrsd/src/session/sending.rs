@@ -69,7 +69,8 @@ impl Actor {
             return reply(Err(RpcError::params("the message is blank: nothing was sent")));
         }
         let attachments = serde_json::to_string(&p.attachments).unwrap_or_default();
-        let hash = params_hash(&[&p.text, &attachments]);
+        let mode = serde_json::to_string(&p.mode).unwrap_or_default();
+        let hash = params_hash(&[&p.text, &attachments, &mode]);
         if let Some(key) = &p.key
             && let Some(known) = self.known_key(key, &hash)
         {
@@ -113,11 +114,20 @@ impl Actor {
         self.wait_in_line(w, p.mode, reply).await;
     }
 
+    /// Why something could not be put into the log.
+    pub(super) fn not_recorded(&self) -> RpcError {
+        if self.foreign {
+            let words = "another program wrote this session's file; it is read again: send again in a moment";
+            return RpcError::new(ErrorKind::Conflict, words);
+        }
+        RpcError::internal("the entry could not be encoded")
+    }
+
     /// Nothing runs and nothing waits: the message goes straight to the log.
     async fn start_with(&mut self, w: Waiting, reply: Reply<SendResult>) {
         let recorded = self.record_start(std::slice::from_ref(&w));
         let Some(user) = recorded.last().map(|(n, _)| *n) else {
-            return reply(Err(RpcError::internal("the message could not be encoded")));
+            return reply(Err(self.not_recorded()));
         };
         if let Err(e) = self.sync().await {
             // Memory holds it and its turn starts when the disk recovers, but it was not
@@ -127,8 +137,11 @@ impl Actor {
             self.start_later = Some((user, vec![w]));
             return;
         }
+        self.starting = Some(self.now());
         reply(Ok(result("running", None, Some(user))));
+        self.publish_state();
         self.publish_entries(recorded);
+        self.publish_info_if_new();
         self.start_turn(user, vec![w]).await;
     }
 
@@ -169,6 +182,7 @@ impl Actor {
         let recorded = self.record_start(&rows);
         let Some(user) = recorded.last().map(|(n, _)| *n) else { return };
         let synced = self.sync().await.is_ok();
+        self.starting = synced.then(|| self.now());
         // The rows are in the log now. While it cannot be synced they stay in the journal as well;
         // their keys tell after a crash that they were taken.
         let numbers: Vec<u64> = rows.iter().map(|w| w.row.row).collect();
@@ -178,6 +192,7 @@ impl Actor {
                 self.note(&Record::Gone { row });
             }
         }
+        self.publish_state();
         self.publish_entries(recorded);
         self.publish_queue();
         if synced {

@@ -43,6 +43,8 @@ pub(super) enum End {
     Interrupted,
     /// The model call failed.
     Failed(Box<Failure>),
+    /// The session's directory is gone.
+    CwdGone,
     /// The disk does not take entries.
     Disk,
     /// A fault of the daemon.
@@ -200,6 +202,18 @@ impl Actor {
                 (TurnStatus::Interrupted, notice(&format!("({words})")), Some(INTERRUPTED))
             }
             End::Failed(f) => (TurnStatus::Failed, Some(Entry::error(failure_words(f), &at)), Some(FAILED)),
+            End::CwdGone => (
+                TurnStatus::Failed,
+                Some(Entry::error(
+                    format!(
+                        "the session's directory {} is gone: bring it back, or choose another (session/set cwd, or `glrs attach {} --cwd DIR`)",
+                        self.cwd.display(),
+                        self.id
+                    ),
+                    &at,
+                )),
+                Some(FAILED),
+            ),
             End::Disk => (TurnStatus::Failed, Some(Entry::error(self.disk_error().message, &at)), Some(FAILED)),
             End::Internal => (
                 TurnStatus::Failed,

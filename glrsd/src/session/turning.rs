@@ -13,7 +13,7 @@ use super::toolctx::{CallDoor, TurnDoor};
 use crate::config::Delivery;
 use crate::fold::legalize;
 use crate::fold::summary::{ModeChoice, ModelChoice};
-use crate::model::{Call, Chunk, Failure, Reply, Stop};
+use crate::model::{Call, Chunk, Failure, FailureKind, Reply, Stop};
 use crate::turn::{self, Ended, Event, Step, StepCall, ToolCall, Turn, prompt, vitals::Vitals};
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::event as ev;
@@ -61,14 +61,17 @@ impl Actor {
     /// Starts the turn of messages that are in the log.
     pub(super) async fn start_turn(&mut self, user: u64, rows: Vec<Waiting>) {
         self.refresh_config();
-        if let Err(why) = self.fold_context().await {
-            self.publish_state();
-            let recorded = self.record(&[Entry::error(why, &self.now())]);
-            return self.publish_entries(recorded);
-        }
+        let folded = self.fold_context().await;
         let users = self.user_messages(&rows);
         let model = self.resolve_model();
+        self.starting = None;
         self.begin(user, users, Vec::new());
+        if let Err(why) = folded {
+            return self.settle(End::Failed(Box::new(Failure::of(FailureKind::Protocol, why)))).await;
+        }
+        if !self.cwd.is_dir() {
+            return self.settle(End::CwdGone).await;
+        }
         if let Some(r) = &mut self.running {
             r.model = model.as_ref().ok().cloned();
         }
@@ -252,6 +255,20 @@ impl Actor {
             };
             if let Some(r) = &mut self.running {
                 r.users.extend(joined);
+            }
+        }
+        // After a restart the model is looked up once its key is there: whoever attached brought it.
+        if self.running.as_ref().is_some_and(|r| r.model.is_none()) {
+            match self.resolve_model() {
+                Ok(model) => {
+                    if let Some(r) = &mut self.running {
+                        r.model = Some(model);
+                    }
+                }
+                Err(failure) => {
+                    let _ = reply.send(Step::Stop);
+                    return self.settle(End::Failed(Box::new(failure))).await;
+                }
             }
         }
         let call = self.step_call();

@@ -8,7 +8,7 @@ use super::{AttachPoint, Reply, Who};
 use bytes::Bytes;
 use glrs_protocol::event::{ClientsEvent, Event, EventFrame, InfoEvent, QueueEvent, StateEvent, UsageEvent};
 use glrs_protocol::params::{Attach, Snapshot};
-use glrs_protocol::types::{Compaction, Request, SessionInfo, State, StateName, UsageInfo};
+use glrs_protocol::types::{Compaction, Phase, Request, SessionInfo, State, StateName, UsageInfo};
 use std::sync::{Arc, PoisonError};
 
 impl Actor {
@@ -23,6 +23,12 @@ impl Actor {
                 tools: r.tools.clone(),
                 retry: r.retry.clone(),
                 why: None,
+            },
+            None if self.starting.is_some() => State {
+                step: Some(1),
+                phase: Some(Phase::Waiting),
+                since: self.starting.clone(),
+                ..State::of(StateName::Running)
             },
             None if self.held => State::of(StateName::Held),
             None => State::of(StateName::Idle),
@@ -63,6 +69,7 @@ impl Actor {
             state: self.state().name,
             needs_you: self.open_requests().next().is_some(),
             clients: self.clients.len() as u64,
+            queued: self.queue.rows.len() as u64,
             context_tokens: usage.context_tokens,
             window: self.window,
             saved: self.log.saved() || !self.log.is_empty(),
@@ -101,6 +108,16 @@ impl Actor {
         self.tell_roster();
     }
 
+    /// Publishes the info if what people see of the session changed.
+    pub(super) fn publish_info_if_new(&mut self) {
+        let i = self.info();
+        let face = (i.title, i.renamed, i.model, i.variant, i.mode, i.cwd, i.saved);
+        if self.shown_face.as_ref() != Some(&face) {
+            self.shown_face = Some(face);
+            self.publish_info();
+        }
+    }
+
     /// Updates the row that lists and dashboards read.
     pub(super) fn tell_roster(&self) {
         let info = self.info();
@@ -118,7 +135,11 @@ impl Actor {
     }
 
     pub(super) fn publish_usage(&mut self) {
-        self.publish(&Event::Usage(UsageEvent { usage: self.usage() }));
+        let usage = self.usage();
+        if self.shown_usage.as_ref() != Some(&usage) {
+            self.shown_usage = Some(usage.clone());
+            self.publish(&Event::Usage(UsageEvent { usage }));
+        }
     }
 
     pub(super) fn publish_info(&mut self) {
@@ -134,10 +155,14 @@ impl Actor {
         {
             self.env = Arc::new(env.into());
         }
+        let joined = self.clients.insert(who.client, Attached { by: who.by.clone(), read_only: p.read_only }).is_none();
+        if joined {
+            // Told to the others before the subscription: the snapshot has it already.
+            self.clients_changed(Some(who.by), None);
+        }
         let seq = self.feed.seq();
         let resumed = p.after.as_ref().filter(|a| a.epoch == self.epoch && self.feed.has_after(a.seq)).map(|a| a.seq);
         let cursor = self.feed.subscribe(resumed.unwrap_or(seq), wake);
-        let joined = self.clients.insert(who.client, Attached { by: who.by.clone(), read_only: p.read_only }).is_none();
         let snapshot = Snapshot {
             epoch: self.epoch.clone(),
             seq: resumed.unwrap_or(seq),
@@ -157,9 +182,6 @@ impl Actor {
         };
         let point = AttachPoint { snapshot, reader: self.log.reader(), total: self.log.len(), cursor };
         reply(Ok(Box::new(point)));
-        if joined {
-            self.clients_changed(Some(who.by), None);
-        }
     }
 
     pub(super) fn detach(&mut self, who: &Who) {

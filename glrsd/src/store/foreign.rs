@@ -124,10 +124,9 @@ impl Doc {
                 Ok(Some(item)) => self.items.push(item.to_vec()),
                 Ok(None) => return Some(walk.at),
                 Err(Stop::Bad(bad)) if mend => {
-                    let next = next_entry(b, bad)?;
+                    let (next, end) = next_entry(b, bad)?;
                     self.holes += 1;
                     self.items.push(HOLE.to_vec());
-                    let end = json::value_end(b, next).ok()?;
                     self.items.push(b[next..end].to_vec());
                     walk = Walk::resume(b, end, b']');
                 }
@@ -141,16 +140,15 @@ impl Doc {
     }
 }
 
-/// Where the next whole entry starts, from `from` on: an object of a known kind that is followed
+/// Where the next whole entry starts and ends, from `from` on: an object of a known kind that is followed
 /// as an element of a list is.
-fn next_entry(b: &[u8], from: usize) -> Option<usize> {
-    memmem::find_iter(&b[from..], b"{\"type\"").take(MAX_TRIES).map(|i| from + i).find(|&i| {
-        let known = json::value_end(b, i).is_ok_and(|end| {
-            let kind = json::member(&b[i..end], "type").unwrap_or_default();
-            let known = KINDS.iter().any(|k| kind.len() == k.len() + 2 && &kind[1..kind.len() - 1] == k.as_bytes());
-            known && matches!(b.get(json::skip_ws(b, end)), Some(b',' | b']'))
-        });
-        known && json::is_value(&b[i..json::value_end(b, i).unwrap_or(i)])
+fn next_entry(b: &[u8], from: usize) -> Option<(usize, usize)> {
+    memmem::find_iter(&b[from..], b"{\"type\"").take(MAX_TRIES).map(|i| from + i).find_map(|i| {
+        let end = json::value_end(b, i).ok()?;
+        let kind = json::member(&b[i..end], "type")?;
+        let known = KINDS.iter().any(|k| kind.len() == k.len() + 2 && &kind[1..kind.len() - 1] == k.as_bytes());
+        let listed = matches!(b.get(json::skip_ws(b, end)), Some(b',' | b']'));
+        (known && listed && json::is_value(&b[i..end])).then_some((i, end))
     })
 }
 
@@ -191,7 +189,7 @@ pub(crate) fn load(file: &[u8], id: &SessionId) -> Result<Loaded, Unreadable> {
         Some(doc) if clean => doc,
         first => {
             let Some(doc) = salvage(b, first, id, &mut notices) else {
-                return lines(b, id, notices);
+                return pieces(b, id, notices);
             };
             doc
         }
@@ -200,6 +198,10 @@ pub(crate) fn load(file: &[u8], id: &SessionId) -> Result<Loaded, Unreadable> {
         return broken("it is encrypted by the predecessor: glrs cannot read it; open it there and save it in plain");
     }
     if !doc.is_session() {
+        // The one key that names the entries may be what was damaged.
+        if let Ok(loaded) = pieces(b, id, notices) {
+            return Ok(loaded);
+        }
         return broken("it is JSON, but no session: it has neither events nor messages");
     }
     if !doc.whole && doc.items.is_empty() {
@@ -245,7 +247,7 @@ fn salvage(b: &[u8], first: Option<Doc>, id: &SessionId, notices: &mut Vec<Strin
     }
     let doc = best?;
     // A header that can be read but nothing behind it: whole lines further on may still be there.
-    if doc.items.is_empty() && !doc.encrypted && lines(b, id, Vec::new()).is_ok() {
+    if doc.items.is_empty() && !doc.encrypted && pieces(b, id, Vec::new()).is_ok() {
         return None;
     }
     notices.push(format!(
@@ -260,10 +262,18 @@ fn has_session_head(doc: &Doc) -> bool {
     doc.created_at.is_some() || doc.cwd.is_some()
 }
 
-/// The last resort: whole entry lines of our layout, wherever they stand.
-fn lines(b: &[u8], id: &SessionId, mut notices: Vec<String>) -> Result<Loaded, Unreadable> {
-    let entries: Vec<Vec<u8>> =
+/// The last resort: whole entries, wherever they stand: lines of our layout, or pieces of one
+/// long line.
+fn pieces(b: &[u8], id: &SessionId, mut notices: Vec<String>) -> Result<Loaded, Unreadable> {
+    let lines: Vec<Vec<u8>> =
         b.split(|c| *c == b'\n').filter_map(|l| whole_entry_in(l.trim_ascii())).map(<[u8]>::to_vec).collect();
+    let mut inside = Vec::new();
+    let mut at = 0;
+    while let Some((from, to)) = next_entry(b, at) {
+        inside.push(b[from..to].to_vec());
+        at = to;
+    }
+    let entries = if inside.len() > lines.len() { inside } else { lines };
     if entries.is_empty() {
         let kind = if memmem::find(b, ENTRY).is_some() || Header::is_ours(b) { "a damaged session" } else { "no JSON" };
         return broken(&format!("it is {kind}: not one whole entry can be read in it"));

@@ -238,7 +238,13 @@ impl Log {
 
     /// Whether every entry is known to be on disk.
     pub fn is_durable(&self) -> bool {
-        self.synced == self.end && !self.dir_unsynced && (self.file.is_some() || self.count == 0)
+        !self.is_unwritten() && !self.dir_unsynced && (self.file.is_none() || self.synced == self.end)
+    }
+
+    /// Whether something was appended that is in no file. A log that was only read into memory
+    /// stays there: reading writes nothing.
+    fn is_unwritten(&self) -> bool {
+        if self.file.is_some() { self.written < self.end } else { self.own_from < self.end }
     }
 
     /// Appends entries, all in one write, and gives the number of the first.
@@ -313,7 +319,7 @@ impl Log {
         if let Some(f) = &self.foreign {
             return Err(DiskError { path: self.path.clone(), why: f.to_string() });
         }
-        if self.written < self.end && self.count > 0 {
+        if self.is_unwritten() {
             self.put().map_err(|f| DiskError { path: self.path.clone(), why: f.to_string() })?;
         }
         if self.dir_unsynced {

@@ -204,11 +204,28 @@ fn odd_things_in_the_directory_are_listed_with_the_reason() {
         assert!(why(name).contains(words), "{name}: {}", why(name));
     }
     assert_eq!((rows.len(), why(A)), (d.names().len() - 1, String::new()), "all but what was kept aside");
-    if !rustix::process::getuid().is_root() {
-        fs::set_permissions(d.paths.log(&id(A)), fs::Permissions::from_mode(0o000)).unwrap();
-        assert!(store.row(&id(A)).unwrap().broken.is_none(), "known already, unchanged");
-        assert!(d.paths.log(&id(A)).exists());
+}
+
+#[test]
+fn files_that_may_not_be_read_or_written_say_so_and_come_back() {
+    if rustix::process::getuid().is_root() {
+        return; // Root may do everything.
     }
+    let d = dir();
+    let store = d.store();
+    let path = filled(&store, A, 2).path().to_owned();
+    let mode = |m| fs::set_permissions(&path, fs::Permissions::from_mode(m)).unwrap();
+    mode(0o000);
+    assert!(matches!(store.load(&id(A)), Err(LoadError::Disk { .. })));
+    assert!(store.list().unwrap()[0].broken.as_ref().unwrap().contains("Permission denied"));
+    mode(0o400);
+    assert_eq!(store.list().unwrap()[0].broken, None);
+    let mut log = store.load(&id(A)).unwrap();
+    assert_eq!(log.append(&[user("m2")], None).unwrap(), 3);
+    assert!(log.disk().unwrap().why.contains("Permission denied") && all(&log).len() == 3);
+    mode(0o600);
+    wait(log.sync()).unwrap();
+    assert_eq!((log.disk(), json_of(&path)["entries"].as_u64()), (None, Some(3)));
 }
 
 #[test]
@@ -255,7 +272,9 @@ fn foreign_layouts_keep_every_value() {
         "{\"type\":\"unknown\",\"value\":7}".to_owned(),
     ];
     assert_eq!(all(&log), want);
-    assert!(log.salvage().is_empty());
+    assert!(log.salvage().is_empty() && log.is_durable());
+    wait(log.sync()).unwrap();
+    assert_eq!(fs::read(log.path()).unwrap(), pretty.as_bytes(), "nothing appended, nothing written");
     log.append(&[user("x")], None).unwrap();
     let again = store.load(&id("bbbbbbbb")).unwrap();
     assert_eq!(all(&again)[..4], want);

@@ -279,3 +279,54 @@ fn a_repair_puts_notices_in_place_of_bad_lines_and_keeps_numbers() {
     d.put("bbbbbbbb.json", br#"{"schema":2,"events":[{"type":"user","text":"x"}]}"#);
     assert_eq!(store.repair(&id("bbbbbbbb")).unwrap(), None);
 }
+
+fn readable(log: &Log) -> Vec<String> {
+    log.read(1, 100, usize::MAX).unwrap().iter().map(|e| e.entry.get().to_owned()).collect()
+}
+
+#[test]
+fn one_damaged_byte_costs_one_entry_at_most_two() {
+    let d = dir();
+    let store = d.store();
+    let log = filled(&store, A, 6);
+    let want = all(&log);
+    let bytes = fs::read(log.path()).unwrap();
+    drop(log);
+    let mut seed = 5u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 40) as usize
+    };
+    let newlines = memchr::memchr_iter(b'\n', &bytes).count();
+    for round in 0..900 {
+        let mut damaged = bytes.clone();
+        if round % 4 == 3 {
+            // The same as one long line, as the predecessor writes it.
+            damaged.retain(|b| *b != b'\n');
+            assert!(damaged.len() + newlines == bytes.len());
+        }
+        let at = random() % damaged.len();
+        match round % 3 {
+            0 => damaged[at] = (random() % 256) as u8,
+            1 => drop(damaged.remove(at)),
+            _ => damaged.insert(at, b"{}[]\",\\\n\0 7e"[random() % 12]),
+        }
+        d.put(&format!("{A}.json"), &damaged);
+        let shown = || String::from_utf8_lossy(&damaged).into_owned();
+        let mut log = match store.load(&id(A)) {
+            Ok(log) => log,
+            Err(LoadError::NewerSchema { .. }) => continue,
+            Err(e) => panic!("{e}: {}", shown()),
+        };
+        let kept = readable(&log);
+        let same = want.iter().filter(|w| kept.contains(w)).count();
+        assert!(same >= 4, "{same} of 6 are left of {}", shown());
+        let n = log.append(&[user("after")], None).unwrap();
+        assert_eq!(log.disk(), None);
+        let again = store.load(&id(A)).unwrap();
+        assert_eq!((again.len(), again.entry(n).unwrap().unwrap().get()), (n, user("after").get()), "{}", shown());
+        let kept = readable(&again);
+        assert!(want.iter().filter(|w| kept.contains(w)).count() >= same);
+        torn_files(&d).iter().for_each(|f| fs::remove_file(f).unwrap());
+    }
+}

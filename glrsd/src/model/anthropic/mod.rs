@@ -1,6 +1,6 @@
 //! Anthropic's Messages API.
 //!
-//! Owns: building its requests ([`request`]) and reading its streams ([`stream`]). Must not know other
+//! Owns: building its requests (`request`) and reading its streams (`stream`). Must not know other
 //! dialects, nor where keys come from.
 
 pub(crate) mod request;

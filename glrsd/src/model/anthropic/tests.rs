@@ -50,7 +50,7 @@ fn body(call: &Call) -> (String, Value) {
 }
 
 /// The rules of the Messages API, written down without looking at the builder.
-fn check(body: &Value) {
+pub(crate) fn check(body: &Value) {
     let messages = body["messages"].as_array().unwrap();
     let mut marks = 0;
     let mut all_ids = HashSet::new();

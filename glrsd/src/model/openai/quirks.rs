@@ -26,8 +26,10 @@ pub(crate) struct Quirks {
     pub ids: IdStyle,
     /// How reasoning effort is asked for.
     pub effort: Effort,
-    /// Field in which its own reasoning has to go back inside a tool loop.
-    pub echo: Option<&'static str>,
+    /// Whether its own reasoning goes back as `reasoning_content` inside a tool loop.
+    pub echo: bool,
+    /// Whether reasoning comes and goes back as `reasoning_details` too (signatures are in there).
+    pub details: bool,
     /// Whether a user message may stand directly behind tool results.
     pub user_after_tool: bool,
     /// Whether calls carry a signature (`extra_content`) that has to come back.
@@ -48,7 +50,8 @@ pub(crate) const DEFAULT: Quirks = Quirks {
     stream_options: true,
     ids: IdStyle::Plain(40),
     effort: Effort::Plain,
-    echo: None,
+    echo: false,
+    details: false,
     user_after_tool: true,
     signed_calls: false,
     cache_key: false,
@@ -61,17 +64,17 @@ const TABLE: [(&str, Quirks); 8] = [
     ("openai", Quirks { max_field: "max_completion_tokens", cache_key: true, files: true, ..DEFAULT }),
     ("azure", Quirks { max_field: "max_completion_tokens", key_header: Some("api-key"), ..DEFAULT }),
     ("xai", Quirks { cache_header: Some("x-grok-conv-id"), ..DEFAULT }),
-    ("openrouter", Quirks { effort: Effort::Object, files: true, ..DEFAULT }),
+    ("openrouter", Quirks { effort: Effort::Object, details: true, files: true, ..DEFAULT }),
     // Refuses fields it does not know, ids of any other form, and a user behind a tool.
     (
         "mistral",
         Quirks { stream_options: false, ids: IdStyle::Nine, effort: Effort::No, user_after_tool: false, ..DEFAULT },
     ),
     // Refuses a tool loop whose reasoning does not come back.
-    ("deepseek", Quirks { echo: Some("reasoning_content"), ..DEFAULT }),
+    ("deepseek", Quirks { echo: true, ..DEFAULT }),
     ("google", Quirks { signed_calls: true, ..DEFAULT }),
     // Its templates know no effort, and the field would be an error in older builds.
-    ("llamacpp", Quirks { effort: Effort::No, echo: Some("reasoning_content"), ..DEFAULT }),
+    ("llamacpp", Quirks { effort: Effort::No, echo: true, ..DEFAULT }),
 ];
 
 /// The ways of a provider.

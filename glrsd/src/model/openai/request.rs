@@ -10,6 +10,7 @@ use crate::model::{Call, ToolSpec};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
@@ -25,7 +26,7 @@ enum Wire<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         reasoning_content: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        reasoning: Option<String>,
+        reasoning_details: Option<Box<RawValue>>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<WireCall<'a>>,
     },
@@ -154,17 +155,19 @@ fn wire<'a>(turn: &'a Turn<'a>, quirks: &Quirks, out: &mut Vec<Wire<'a>>) {
 }
 
 fn assistant_text<'a>(text: String) -> Wire<'a> {
-    Wire::Assistant { content: Some(text), reasoning_content: None, reasoning: None, tool_calls: Vec::new() }
+    Wire::Assistant { content: Some(text), reasoning_content: None, reasoning_details: None, tool_calls: Vec::new() }
 }
 
 fn assistant<'a>(parts: &'a [Said<'a>], quirks: &Quirks) -> Wire<'a> {
     let mut text: Option<String> = None;
     let mut thought: Option<String> = None;
+    let mut reasoning_details: Option<Box<RawValue>> = None;
     let mut tool_calls: Vec<WireCall<'a>> = Vec::new();
     for part in parts {
         match part {
             Said::Text(t) => append(&mut text, t, "\n\n"),
-            Said::Reasoning(t, _) if quirks.echo.is_some() => append(&mut thought, t, ""),
+            Said::Reasoning(_, own) if quirks.details => reasoning_details = field(own, "reasoning_details"),
+            Said::Reasoning(t, _) if quirks.echo => append(&mut thought, t, ""),
             Said::Call { id, name, input, opts } => tool_calls.push(WireCall {
                 id,
                 kind: "function",
@@ -175,15 +178,11 @@ fn assistant<'a>(parts: &'a [Said<'a>], quirks: &Quirks) -> Wire<'a> {
         }
     }
     // Reasoning belongs to a tool loop; without calls it is not wanted back.
-    let thought = thought.filter(|_| !tool_calls.is_empty());
+    let reasoning_content = thought.filter(|_| !tool_calls.is_empty());
     if text.is_none() && tool_calls.is_empty() {
         text = Some("(no answer)".into());
     }
-    let (reasoning_content, reasoning) = match quirks.echo {
-        Some("reasoning") => (None, thought),
-        _ => (thought, None),
-    };
-    Wire::Assistant { content: text, reasoning_content, reasoning, tool_calls }
+    Wire::Assistant { content: text, reasoning_content, reasoning_details, tool_calls }
 }
 
 fn append(to: &mut Option<String>, text: &str, between: &str) {
@@ -199,18 +198,20 @@ fn append(to: &mut Option<String>, text: &str, between: &str) {
 /// What Gemini signed, or, for the first call of a message that another model made, the word with
 /// which it takes an unsigned one.
 fn signature(own: Option<&RawValue>, first: bool) -> Option<Box<RawValue>> {
-    #[derive(serde::Deserialize)]
-    struct Own {
-        extra_content: Box<RawValue>,
-    }
-    match own.and_then(|o| serde_json::from_str::<Own>(o.get()).ok()) {
-        Some(own) => Some(own.extra_content),
+    match own.and_then(|o| field(o, "extra_content")) {
+        Some(own) => Some(own),
         None if first => {
             RawValue::from_string(r#"{"google":{"thought_signature":"skip_thought_signature_validator"}}"#.to_owned())
                 .ok()
         }
         None => None,
     }
+}
+
+/// A field of what this provider attached, byte for byte.
+fn field(own: &RawValue, name: &str) -> Option<Box<RawValue>> {
+    let map: HashMap<String, &RawValue> = serde_json::from_str(own.get()).ok()?;
+    map.get(name).map(|raw| (*raw).to_owned())
 }
 
 fn content<'a>(parts: &'a [Said<'a>], quirks: &Quirks) -> Content<'a> {

@@ -9,8 +9,8 @@ use crate::model::drive::{Decoder, Progress};
 use crate::model::errors::{self, Origin, failure};
 use crate::model::{Chunk, Failure, FailureKind, Reply, Stop, Tokens};
 use glrs_protocol::message::{Message, Part, Role, empty_object};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 
 #[derive(Default)]
@@ -30,6 +30,8 @@ pub(crate) struct Stream {
     taken: HashSet<String>,
     text: String,
     thought: String,
+    /// `reasoning_details`, pieces of one joined.
+    details: Vec<Value>,
     calls: Vec<Building>,
     usage: Option<Value>,
     stop: Option<Stop>,
@@ -44,6 +46,7 @@ impl Stream {
             taken,
             text: String::new(),
             thought: String::new(),
+            details: Vec::new(),
             calls: Vec::new(),
             usage: None,
             stop: None,
@@ -75,6 +78,9 @@ impl Stream {
             ["reasoning_content", "reasoning"].iter().find_map(|k| delta.get(k)?.as_str().filter(|t| !t.is_empty()));
         if let Some(t) = thought {
             self.think(t, out);
+        }
+        for piece in delta.get("reasoning_details").and_then(Value::as_array).into_iter().flatten() {
+            join_detail(&mut self.details, piece);
         }
         match delta.get("content") {
             Some(Value::String(t)) => self.say(t, out),
@@ -198,6 +204,26 @@ impl Stream {
     }
 }
 
+/// Adds a piece of `reasoning_details`: one of the same index and type goes on with the last.
+fn join_detail(details: &mut Vec<Value>, piece: &Value) {
+    let same = |last: &Value| ["index", "type"].iter().all(|k| last.get(k) == piece.get(k));
+    let Some(last) = details.last_mut().filter(|l| same(l)).and_then(Value::as_object_mut) else {
+        details.push(piece.clone());
+        return;
+    };
+    for (key, value) in piece.as_object().into_iter().flatten() {
+        match (last.get_mut(key), value) {
+            (Some(Value::String(t)), Value::String(more)) if matches!(key.as_str(), "text" | "summary") => {
+                t.push_str(more);
+            }
+            (_, Value::Null) => {}
+            _ => {
+                last.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
 impl Decoder for Stream {
     fn event(&mut self, data: &str, out: &mut Vec<Chunk>) -> Result<Progress, Failure> {
         let data = data.trim();
@@ -258,9 +284,13 @@ impl Decoder for Stream {
             stop = Stop::Tools;
         }
         let (mut parts, mut cut) = (Vec::new(), Vec::new());
-        if !self.thought.is_empty() {
+        if !self.thought.is_empty() || !self.details.is_empty() {
             let text = std::mem::take(&mut self.thought);
-            parts.push(Part::Reasoning { text, opts: self.opts("{}") });
+            let own = match std::mem::take(&mut self.details) {
+                none if none.is_empty() => json!({}),
+                details => json!({ "reasoning_details": details }),
+            };
+            parts.push(Part::Reasoning { text, opts: self.opts(&own.to_string()) });
         }
         if !self.text.is_empty() {
             parts.push(Part::Text(std::mem::take(&mut self.text)));

@@ -20,7 +20,7 @@ fn body(provider: &str, call: &Call) -> (String, Value) {
 }
 
 /// The rules of Chat Completions, written down without looking at the builder.
-fn check(provider: &str, body: &Value) {
+pub(crate) fn check(provider: &str, body: &Value) {
     let messages = body["messages"].as_array().unwrap();
     let mut ids = HashSet::new();
     let mut open: Vec<String> = Vec::new();
@@ -221,6 +221,32 @@ fn signatures_of_calls_go_back_to_who_signed() {
     let mut messages = history(&json!([{"role": "user", "content": "hi"}]));
     messages.push(Message::parse(reply.message.to_raw().unwrap().get()).unwrap());
     assert!(body("google", &call(&messages)).0.contains(r#""extra_content":{"google":{"thought_signature":"s+/="}}"#));
+    assert!(!body("openai", &call(&messages)).0.contains("s+/="));
+}
+
+#[test]
+fn reasoning_details_are_joined_and_go_back_to_openrouter_only() {
+    let piece = |v: Value| delta(json!({"reasoning": "hm", "reasoning_details": [v]}));
+    let (reply, _) = decode(
+        "openrouter",
+        &[
+            piece(json!({"type": "reasoning.text", "index": 0, "text": "let ", "signature": null})),
+            piece(json!({"type": "reasoning.text", "index": 0, "text": "me", "signature": "s+/="})),
+            piece(json!({"type": "reasoning.encrypted", "index": 1, "data": "e=="})),
+            delta(json!({"content": "ok"})),
+            done("stop"),
+        ],
+    );
+    let mut messages = history(&json!([{"role": "user", "content": "hi"}]));
+    messages.push(Message::parse(reply.message.to_raw().unwrap().get()).unwrap());
+    let (_, body_) = body("openrouter", &call(&messages));
+    assert_eq!(
+        body_["messages"][2]["reasoning_details"],
+        json!([
+            {"type": "reasoning.text", "index": 0, "text": "let me", "signature": "s+/="},
+            {"type": "reasoning.encrypted", "index": 1, "data": "e=="}
+        ])
+    );
     assert!(!body("openai", &call(&messages)).0.contains("s+/="));
 }
 

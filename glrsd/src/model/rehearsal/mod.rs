@@ -1,7 +1,7 @@
 //! `builtin/rehearsal`: a model that needs no key and no network.
 //!
 //! Owns: answering deterministically through the same interface as any other model: it streams word by
-//! word, reasons, calls tools on simple requests (see [`script`]) and reports usage. For demonstrations,
+//! word, reasons, calls tools on simple requests (see `script`) and reports usage. For demonstrations,
 //! tests, and whoever has nothing configured yet. It holds no state: what it says follows from the
 //! conversation alone.
 

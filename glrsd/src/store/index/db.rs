@@ -8,7 +8,7 @@ use crate::store::Row;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -63,7 +63,8 @@ pub(super) struct Unfilled {
 /// A session that may contain what is searched, as the index has it.
 pub(super) struct Found {
     pub(super) at: i64,
-    pub(super) row: Row,
+    pub(super) name: String,
+    pub(super) row: String,
     pub(super) entries: Option<Vec<u64>>,
 }
 
@@ -152,11 +153,14 @@ impl Db {
         Ok(t.commit()?)
     }
 
-    /// What every file was when its row was made.
-    pub(super) fn known(&self) -> Result<HashMap<String, Known>, Trouble> {
+    /// Tells of every session what its file was when its row was made.
+    pub(super) fn each_known(&self, each: &mut dyn FnMut(String, Known)) -> Result<(), Trouble> {
         let mut all = self.0.prepare("SELECT name, legacy, stamp FROM session")?;
-        let rows = all.query_map([], |r| Ok((r.get(0)?, Known { legacy: r.get(1)?, stamp: r.get(2)? })))?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        let mut rows = all.query([])?;
+        while let Some(r) = rows.next()? {
+            each(r.get(0)?, Known { legacy: r.get(1)?, stamp: r.get(2)? });
+        }
+        Ok(())
     }
 
     /// Begins changes.
@@ -264,8 +268,9 @@ impl Db {
             Some(fits) => (self.dirs(fits)?, "cwd IN (SELECT value FROM json_each(?2))"),
             None => (String::new(), "?2 IS NOT NULL"),
         };
-        let sql =
-            format!("SELECT id, at, instr(title, ?1) > 0, texts, row FROM session WHERE {cond} ORDER BY at DESC, name");
+        let sql = format!(
+            "SELECT id, at, instr(title, ?1) > 0, texts, name, row FROM session WHERE {cond} ORDER BY at DESC, name"
+        );
         let mut select = self.0.prepare(&sql)?;
         let mut rows = select.query([needle, &dirs])?;
         let mut found = Vec::new();
@@ -273,7 +278,7 @@ impl Db {
             let (id, in_title, filled): (i64, bool, bool) = (r.get(0)?, r.get(2)?, r.get(3)?);
             let known = if asked.is_some() && filled { Some(entries.remove(&id).unwrap_or_default()) } else { None };
             if in_title || known.as_ref().is_none_or(|e| !e.is_empty()) {
-                found.push(Found { at: r.get(1)?, row: row_of(&r.get::<_, String>(4)?)?, entries: known });
+                found.push(Found { at: r.get(1)?, name: r.get(4)?, row: r.get(5)?, entries: known });
             }
         }
         Ok(found)
@@ -284,7 +289,7 @@ fn json<'a>(texts: impl Iterator<Item = impl AsRef<str> + 'a>) -> String {
     serde_json::Value::from_iter(texts.map(|t| t.as_ref().to_owned())).to_string()
 }
 
-fn row_of(text: &str) -> Result<Row, Trouble> {
+pub(super) fn row_of(text: &str) -> Result<Row, Trouble> {
     serde_json::from_str(text).map_err(|_| Trouble::Damaged)
 }
 

@@ -76,20 +76,23 @@ impl Diff {
 
 /// Compares names, and with `stats` every file, with what the index has.
 fn compare(inner: &Inner, db: &Db, touched: &HashSet<String>, stats: bool) -> Result<Diff, Trouble> {
-    let (known, names) = (db.known()?, names(inner)?);
+    let mut names = names(inner)?;
     let mut diff = Diff::default();
-    for (name, legacy) in &names {
-        let same = known.get(name).is_some_and(|k| {
-            k.legacy == *legacy
-                && !touched.contains(name)
-                // One that could not be read is tried again.
-                && (!stats || k.stamp.is_some() && k.stamp == stamp_of(&path_of(inner, name, *legacy)).map(|s| s.text()))
-        });
-        if !same {
-            diff.read.push((name.clone(), *legacy));
+    db.each_known(&mut |name, known| {
+        let Some(legacy) = names.remove(&name) else {
+            diff.gone.push(name);
+            return;
+        };
+        let as_it_was = || {
+            // One that could not be read is tried again.
+            known.stamp.is_some() && known.stamp == stamp_of(&path_of(inner, &name, legacy)).map(|s| s.text())
+        };
+        if known.legacy != legacy || touched.contains(&name) || (stats && !as_it_was()) {
+            diff.read.push((name, legacy));
         }
-    }
-    diff.gone = known.into_keys().filter(|n| !names.contains_key(n)).collect();
+    })?;
+    // Of the others nothing is known.
+    diff.read.extend(names);
     Ok(diff)
 }
 

@@ -61,10 +61,19 @@ pub enum Slot<T> {
 pub struct Candidate {
     /// When it last changed, for sorting.
     pub at: i64,
-    /// Its row.
-    pub row: Row,
+    /// Its id.
+    pub name: String,
+    row: String,
     /// Numbers of the entries that may contain it; `None` when its log has to be read.
     pub entries: Option<Vec<u64>>,
+}
+
+impl Candidate {
+    /// Its row; `None` when the index is damaged, which [`Store::index_damaged`] has to be told.
+    /// Made when it is asked for: most candidates are not.
+    pub fn row(&self) -> Option<Row> {
+        db::row_of(&self.row).ok()
+    }
 }
 
 /// The index as all handles of a store share it.
@@ -163,9 +172,12 @@ impl Store {
     pub fn search_index(&self, needle: &str, cwd: Option<&dyn Fn(&str) -> bool>) -> Option<Vec<Candidate>> {
         let db = self.fresh(true)?;
         match db.search(needle, cwd) {
-            Ok(found) => {
-                Some(found.into_iter().map(|f| Candidate { at: f.at, row: f.row, entries: f.entries }).collect())
-            }
+            Ok(found) => Some(
+                found
+                    .into_iter()
+                    .map(|f| Candidate { at: f.at, name: f.name, row: f.row, entries: f.entries })
+                    .collect(),
+            ),
             Err(e) => self.in_trouble(e),
         }
     }
@@ -178,6 +190,11 @@ impl Store {
         }
         lock(&self.0.index.state).touched.insert(id.to_string());
         self.wake();
+    }
+
+    /// Says that something in the index cannot be read: it is made anew.
+    pub fn index_damaged(&self) {
+        let _: Option<()> = self.in_trouble(Trouble::Damaged);
     }
 
     /// Waits until the thread has nothing left to do. For tests and measurements.

@@ -1,0 +1,181 @@
+//! Many clients: deliveries per second and per processor time, memory of idle clients and sessions,
+//! and whether one busy session slows another. The floor is a raw copy through socket pairs.
+
+use glrs_tests::bench::{Table, cpu_of, median, timed};
+use glrs_tests::process::rss_of;
+use glrs_tests::wait::Watched;
+use glrs_tests::{Dialect, Fake, Gate, Home, PATIENCE, Reply, Value, json};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const CLIENTS: usize = 100;
+const DELTAS: usize = 5000;
+
+fn main() {
+    glrs_tests::set_exe(env!("CARGO_BIN_EXE_glrs"));
+    let mut table = Table::new("glrs: many clients");
+    fan_out(&mut table);
+    other_session(&mut table);
+    idle_clients(&mut table);
+    idle_sessions(&mut table);
+    table.finish();
+}
+
+/// A home on a fake provider.
+fn faked() -> (Home, Fake) {
+    let mut home = Home::new();
+    let fake = Fake::start(Dialect::OpenAi);
+    home.set_env("FAKE_KEY", "k");
+    home.config(&fake.config());
+    (home, fake)
+}
+
+/// An attached connection that nothing reads yet.
+fn attach(home: &Home, id: &str) -> UnixStream {
+    let mut stream = UnixStream::connect(home.socket()).expect("the daemon listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
+    let call =
+        |n: u64, method: &str, params: Value| json!({"jsonrpc": "2.0", "id": n, "method": method, "params": params});
+    let hello = json!({"client": {"name": "many"}, "protocol": {"min": 1, "max": 1}});
+    for line in [call(1, "hello", hello), call(2, "session/attach", json!({"id": id}))] {
+        stream.write_all(format!("{line}\n").as_bytes()).expect("the daemon reads");
+    }
+    stream
+}
+
+/// Counts deltas as they come, in a thread.
+fn count(mut stream: UnixStream, seen: Arc<Watched<usize>>) {
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; 64 * 1024];
+        let mark = b"\"kind\":\"delta\"";
+        let mut tail: Vec<u8> = Vec::new();
+        while let Ok(n @ 1..) = stream.read(&mut bytes) {
+            tail.extend_from_slice(&bytes[..n]);
+            let whole = tail.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+            let found = tail[..whole]
+                .split(|b| *b == b'\n')
+                .filter(|l| l.windows(mark.len()).take(200).any(|w| w == mark))
+                .count();
+            tail.drain(..whole);
+            if found > 0 {
+                seen.update(|s| *s += found);
+            }
+        }
+    });
+}
+
+/// Lets a flood run to `clients` connections; gives deliveries, the time and the daemon's µs of work.
+fn flood(home: &Home, fake: &Fake, pid: u32, clients: usize) -> (f64, Duration, f64) {
+    let wire = home.wire("bench");
+    let id = wire.new_session(home, json!({}));
+    let seen = Arc::new(Watched::new(0));
+    for _ in 0..clients {
+        count(attach(home, &id), Arc::clone(&seen));
+    }
+    wire.wait_view(&id, "all attached", |v| v.clients == clients as u64 + 1);
+    wire.ok("session/detach", json!({"id": id}));
+    let (before, after) = (Gate::new(), Gate::new());
+    let piece = format!("{} ", "x".repeat(199));
+    fake.reply(Reply::new().gate(&before).text(&piece.repeat(DELTAS)).gate(&after));
+    wire.send(&id, "flood");
+    before.wait_reached();
+    let work = cpu_of(pid).unwrap_or(0);
+    let start = Instant::now();
+    before.open();
+    // The daemon may join pieces that came together, so deliveries are what was counted once the
+    // stream stands still, not what was sent.
+    after.wait_reached();
+    let mut last = 0;
+    let mut end = start.elapsed();
+    while let Some(now) = seen.wait_for(Duration::from_millis(200), |s| (*s != last).then_some(*s)) {
+        (last, end) = (now, start.elapsed());
+    }
+    let work = cpu_of(pid).unwrap_or(0) - work;
+    after.open();
+    (last as f64, end, work as f64)
+}
+
+fn fan_out(table: &mut Table) {
+    let (home, fake) = faked();
+    let daemon = home.daemon();
+    let (_, _, alone) = flood(&home, &fake, daemon.pid(), 1);
+    let (deliveries, time, work) = flood(&home, &fake, daemon.pid(), CLIENTS);
+    let floor = raw_copy();
+    let rate = deliveries / time.as_secs_f64();
+    table.at_least("deltas delivered to 100 clients (floor: raw copy)", rate, "/s", Some(floor), Some(2_000_000.0));
+    table.at_most("daemon work per delivery", (work - alone).max(0.0) / deliveries, "µs", Some(0.3));
+    fake.assert_clean();
+}
+
+/// Messages per second of the same size through plain socket pairs, 64 KiB a write.
+fn raw_copy() -> f64 {
+    let pairs: Vec<_> = (0..CLIENTS).map(|_| UnixStream::pair().expect("a socket pair")).collect();
+    let pack = vec![b'x'; 64 * 1024];
+    let rounds = DELTAS * 330 / pack.len();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let mut inputs = Vec::new();
+        for (input, mut output) in pairs {
+            inputs.push(input);
+            scope.spawn(move || {
+                let mut bytes = vec![0; 64 * 1024];
+                while let Ok(1..) = output.read(&mut bytes) {}
+            });
+        }
+        for _ in 0..rounds {
+            for input in &mut inputs {
+                input.write_all(&pack).expect("a socket that is read");
+            }
+        }
+    });
+    (rounds * pack.len() / 330 * CLIENTS) as f64 / start.elapsed().as_secs_f64()
+}
+
+fn other_session(table: &mut Table) {
+    let (home, fake) = faked();
+    let _daemon = home.daemon();
+    let wire = home.wire("bench");
+    let (busy, calm) = (wire.new_session(&home, json!({})), wire.new_session(&home, json!({})));
+    let trip = || median(300, || timed(|| drop(wire.ok("session/info", json!({"id": calm})))));
+    let quiet = trip();
+    wire.ok("session/detach", json!({"id": busy}));
+    fake.reply(Reply::say(&"word ".repeat(200_000)));
+    wire.send(&busy, "flood");
+    fake.wait_request(1);
+    let loaded = trip();
+    table.time(
+        "round trip beside a session at full stream (floor: idle)",
+        loaded,
+        Some(quiet),
+        Some(quiet + Duration::from_millis(2)),
+    );
+    wire.ok("session/interrupt", json!({"id": busy}));
+}
+
+fn idle_clients(table: &mut Table) {
+    let home = Home::new();
+    let daemon = home.daemon();
+    let wire = home.wire("bench");
+    let id = wire.new_session(&home, json!({}));
+    let before = rss_of(daemon.pid()).unwrap_or(0);
+    // Each side of a connection takes a descriptor of this process only once.
+    let kept: Vec<UnixStream> = (0..800).map(|_| attach(&home, &id)).collect();
+    wire.wait_view(&id, "all attached", |v| v.clients == kept.len() as u64 + 1);
+    let grown = rss_of(daemon.pid()).unwrap_or(0).saturating_sub(before) as f64 / 1048576.0;
+    table.at_most("1,000 idle attached clients (from 800)", grown * 1000.0 / kept.len() as f64, "MiB", Some(15.0));
+}
+
+fn idle_sessions(table: &mut Table) {
+    let home = Home::new();
+    let daemon = home.daemon();
+    let wire = home.wire("bench");
+    let before = rss_of(daemon.pid()).unwrap_or(0);
+    for _ in 0..1000 {
+        let id = wire.new_session(&home, json!({}));
+        wire.turn(&id, "say 3 words");
+    }
+    let grown = rss_of(daemon.pid()).unwrap_or(0).saturating_sub(before) as f64 / 1048576.0;
+    table.at_most("1,000 live idle sessions", grown, "MiB", Some(30.0));
+}
