@@ -228,6 +228,22 @@ fn the_index_answers_once_it_is_filled_and_leaves_no_trace_of_nothing() {
 }
 
 #[test]
+fn texts_that_a_daemon_before_left_out_are_filled_in() {
+    let mut home = Home::new();
+    home.write(1, false, "some words in here", 1, 1);
+    home.compare(&[]);
+    home.store.index_rest();
+    rusqlite::Connection::open(home.paths.index()).unwrap().execute("UPDATE session SET texts = 0", []).unwrap();
+    let paths = home.paths.clone();
+    home.store = home.plain();
+    home.store = Store::open(paths).unwrap();
+    let entries = || home.store.search_index("words", None).map(|c| c[0].entries.clone());
+    assert_eq!(entries(), Some(None), "until then its log is read");
+    home.store.index_rest();
+    assert_eq!(entries(), Some(Some(vec![1])));
+}
+
+#[test]
 fn an_index_that_cannot_be_written_costs_nothing_but_time() {
     let mut home = Home::new();
     home.write(1, false, "some words in here", 1, 1);

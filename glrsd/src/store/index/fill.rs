@@ -4,7 +4,7 @@
 //! the tables.
 
 use super::db::{Db, Known, Shown, Trouble, Unfilled};
-use super::{DirTime, PAUSE, Swept};
+use super::{DirTime, PAUSE, State, Swept};
 use crate::host::clock;
 use crate::store::disk::Stamp;
 use crate::store::list::{files, stamp_of};
@@ -15,7 +15,7 @@ use glrs_protocol::SessionId;
 use glrs_protocol::entry::{self, Entry};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Instant;
 
 /// So many files are read by a call that someone waits for; more are left to the thread, and the
@@ -204,23 +204,32 @@ impl Store {
         let now = state.swept.as_ref().filter(|s| s.file.same_file(&file));
         let same_names = now.is_some_and(|s| s.dirs[0].holds(dirs[0]) && s.dirs[1].holds(dirs[1]));
         let all = stats || now.is_none();
-        let diff = if same_names && !all {
-            compare_touched(inner, &state.touched)
-        } else {
-            compare(inner, &db, &state.touched, all)?
+        let touched = std::mem::take(&mut *lock(&inner.index.touched));
+        let done = (|| {
+            let diff =
+                if same_names && !all { compare_touched(inner, &touched) } else { compare(inner, &db, &touched, all)? };
+            if diff.read.len() > INLINE {
+                return Ok(None);
+            }
+            if diff.len() > 0 {
+                apply(inner, &mut db, &diff)?;
+            }
+            Ok(Some(diff))
+        })();
+        let diff = match done {
+            Ok(Some(diff)) => diff,
+            other => {
+                // It is still to be done.
+                lock(&inner.index.touched).extend(touched);
+                state.swept = None;
+                return other.map(|_| None);
+            }
         };
-        if diff.read.len() > INLINE {
-            state.swept = None;
-            return Ok(None);
-        }
-        if diff.len() > 0 {
-            apply(inner, &mut db, &diff)?;
-        }
-        state.touched.clear();
+        // Texts are to be filled in: of these, or of those that a daemon before this one left.
+        let texts = !diff.read.is_empty() || state.swept.is_none();
         state.swept = Some(Swept { file, dirs });
         drop(state);
-        if !diff.read.is_empty() {
-            // Their texts are to be filled in.
+        if texts {
             self.wake();
         }
         Ok(Some(db))
@@ -228,7 +237,18 @@ impl Store {
 
     /// Starts the thread if it is not there.
     pub(super) fn wake(&self) {
-        let mut state = lock(&self.0.index.state);
+        self.start(lock(&self.0.index.state));
+    }
+
+    /// The same for callers that must not wait: while someone works on the index, the next one who
+    /// asks for it sees what is left to do.
+    pub(super) fn wake_if_free(&self) {
+        if let Ok(state) = self.0.index.state.try_lock() {
+            self.start(state);
+        }
+    }
+
+    fn start(&self, mut state: MutexGuard<'_, State>) {
         state.again = state.working;
         if state.working || state.refused.is_some_and(|at| at.elapsed() < PAUSE) {
             return;
@@ -294,10 +314,11 @@ fn step(inner: &Inner, open_db: &mut Option<Db>) -> Result<bool, Trouble> {
     };
     {
         // Held meanwhile: a list that is asked for now waits for these few, and sees them.
-        let mut state = lock(&inner.index.state);
-        if !state.touched.is_empty() {
-            apply(inner, db, &compare_touched(inner, &state.touched))?;
-            state.touched.clear();
+        let _state = lock(&inner.index.state);
+        let touched = std::mem::take(&mut *lock(&inner.index.touched));
+        if let Err(e) = apply(inner, db, &compare_touched(inner, &touched)) {
+            lock(&inner.index.touched).extend(touched);
+            return Err(e);
         }
     }
     let Some(unfilled) = db.unfilled()? else { return Ok(false) };
@@ -315,7 +336,7 @@ fn sweep(inner: &Inner, open_db: &mut Option<Db>) -> Result<bool, Trouble> {
     let (touched, damaged) = {
         let mut state = lock(&inner.index.state);
         state.sweeping = true;
-        (std::mem::take(&mut state.touched), std::mem::take(&mut state.damaged))
+        (std::mem::take(&mut *lock(&inner.index.touched)), std::mem::take(&mut state.damaged))
     };
     let dirs = dir_times(inner);
     let opened = if damaged { None } else { open(inner, false)? };

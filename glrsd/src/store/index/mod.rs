@@ -80,6 +80,9 @@ impl Candidate {
 #[derive(Default)]
 pub(crate) struct Index {
     state: Mutex<State>,
+    /// Sessions that changed since rows and files were compared, by name: no more than there are.
+    /// Never held for long, so that a session may say so at any time.
+    touched: Mutex<HashSet<String>>,
     rested: Condvar,
 }
 
@@ -88,8 +91,6 @@ pub(crate) struct Index {
 struct State {
     /// Set while its rows are those of the files.
     swept: Option<Swept>,
-    /// Sessions that changed since, by name. There are no more than sessions.
-    touched: HashSet<String>,
     /// Whether the thread is there.
     working: bool,
     /// Whether it is to look again before it ends.
@@ -162,7 +163,7 @@ impl Store {
             if stale.is_empty() {
                 return Some((out, page.total));
             }
-            lock(&self.0.index.state).touched.extend(stale);
+            lock(&self.0.index.touched).extend(stale);
         }
         None
     }
@@ -188,8 +189,8 @@ impl Store {
         if self.0.disk.read_only {
             return;
         }
-        lock(&self.0.index.state).touched.insert(id.to_string());
-        self.wake();
+        lock(&self.0.index.touched).insert(id.to_string());
+        self.wake_if_free();
     }
 
     /// Says that something in the index cannot be read: it is made anew.
