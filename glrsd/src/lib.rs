@@ -1,16 +1,20 @@
 //! The session daemon: it owns every live session.
 //!
 //! Layers, each importing only what stands below it: `start` → `daemon` → `net`, `rpc` →
-//! `registry` → `session` → `turn` → `model`, `tools` → `fold` → `policy`, `config` → `store` →
-//! `host`. Nothing below `daemon` imports `net` or `rpc`. Only `session` changes a session, only
-//! `store` writes under the data directory, only `host` reads environment, clock and randomness.
+//! `archive` → `registry` → `listing`, `import`, `session` → `turn` → `model`, `tools` → `fold` →
+//! `policy`, `config` → `store` → `host`. Nothing below `daemon` imports `net` or `rpc`. Only
+//! `session` changes a session, only `store` writes under the data directory, only `host` reads
+//! environment, clock and randomness.
 
+pub mod archive;
 pub mod compact;
 pub mod config;
 pub mod daemon;
 pub mod export;
 pub mod fold;
 pub mod host;
+pub mod import;
+pub mod listing;
 pub mod model;
 pub mod net;
 pub mod policy;

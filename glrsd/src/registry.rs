@@ -3,7 +3,8 @@
 //! Owns the map of loaded sessions, loading on demand, unloading, listing, and the roster feed.
 //! Must not know connections or JSON-RPC.
 
-use crate::host::{Env, Paths, clock, random};
+use crate::host::{Env, Paths, random};
+use crate::listing::{self, Filter, canonical_text, instant};
 use crate::model::ModelSets;
 use crate::session::feed::Feed;
 use crate::session::{self, Cmd, Handle, Origin, Shared};
@@ -55,7 +56,7 @@ impl Registry {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,6 +75,8 @@ impl Registry {
             origin,
             Box::new(move |id, rest| {
                 let Some(me) = me.upgrade() else { return };
+                // Before it is gone from memory: from then on lists take it from its file.
+                me.shared.store.index_touched(id);
                 let mut live = me.lock();
                 live.remove(id);
                 me.gone(id);
@@ -174,29 +177,9 @@ impl Registry {
         rows
     }
 
-    /// Every session as a row, newest first: those in memory as they are now, those stored as
-    /// their file has them, broken ones with the reason. Reads files; runs outside actors.
-    pub fn all_rows(&self) -> Vec<SessionInfo> {
-        let live: HashMap<SessionId, SessionInfo> =
-            self.handles().into_iter().filter_map(|h| Some((h.id.clone(), h.info()?))).collect();
-        let mut rows: Vec<(i64, SessionInfo)> = Vec::new();
-        let mut seen = std::collections::HashSet::new();
-        for row in self.shared.store.list().unwrap_or_default() {
-            let at = row_instant(&row);
-            let Some(id) = row.id.clone() else { continue };
-            seen.insert(id.clone());
-            match live.get(&id) {
-                Some(info) => rows.push((instant(&info.updated_at).max(at), info.clone())),
-                None => rows.push((at, stored_row(row, id))),
-            }
-        }
-        for (id, info) in live {
-            if !seen.contains(&id) {
-                rows.push((instant(&info.updated_at), info));
-            }
-        }
-        rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.id.cmp(&b.1.id)));
-        rows.into_iter().map(|(_, i)| i).collect()
+    /// The sessions in memory as rows.
+    fn live_rows(&self) -> Vec<SessionInfo> {
+        self.handles().iter().filter_map(Handle::info).collect()
     }
 
     /// One page of the list.
@@ -208,61 +191,16 @@ impl Registry {
             None => 0,
             Some(c) => c.parse().map_err(|_| RpcError::params("the cursor is none that session/list gave"))?,
         };
-        let cwd = p.cwd.as_deref().map(canonical_text);
-        let query = p.query.as_ref().map(|q| q.to_lowercase());
-        let rows: Vec<SessionInfo> = self
-            .all_rows()
-            .into_iter()
-            .filter(|i| cwd.as_ref().is_none_or(|c| canonical_text(&i.cwd) == *c))
-            .filter(|i| query.as_ref().is_none_or(|q| i.title.to_lowercase().contains(q.as_str())))
-            .filter(|i| p.state.is_none_or(|s| i.state == s))
-            .collect();
-        let total = rows.len();
         let limit = p.limit.unwrap_or(20).clamp(1, PAGE_MAX) as usize;
-        let sessions: Vec<SessionInfo> = rows.into_iter().skip(start).take(limit).collect();
-        let end = start + sessions.len();
-        Ok(SessionListResult { sessions, cursor: (end < total).then(|| end.to_string()), total: total as u64 })
+        let filter = Filter { cwd: p.cwd.as_deref(), title: p.query.as_deref(), state: p.state };
+        let (sessions, total) = listing::page(&self.shared.store, &self.live_rows(), &filter, start, limit);
+        let end = (start + sessions.len()) as u64;
+        Ok(SessionListResult { sessions, cursor: (end < total).then(|| end.to_string()), total })
     }
 
     /// Searches titles and the messages of people and models, newest session first.
     pub fn search(&self, text: &str, cwd: Option<&str>, limit: usize) -> Vec<SearchHit> {
-        let needle = text.to_lowercase();
-        let cwd = cwd.map(canonical_text);
-        let mut hits = Vec::new();
-        for info in self.all_rows() {
-            if hits.len() >= limit || cwd.as_ref().is_some_and(|c| canonical_text(&info.cwd) != *c) {
-                continue;
-            }
-            if info.title.to_lowercase().contains(&needle) {
-                hits.push(SearchHit { excerpt: info.title.clone(), n: None, session: info });
-            } else if let Some((n, excerpt)) = self.find_in(&info.id, &needle) {
-                hits.push(SearchHit { excerpt, n: Some(n), session: info });
-            }
-        }
-        hits
-    }
-
-    fn find_in(&self, id: &SessionId, needle: &str) -> Option<(u64, String)> {
-        use glrs_protocol::entry::{self, Entry};
-        let log = self.shared.store.load(id).ok()?;
-        let mut found = None;
-        let scanned = log.scan(&mut |n, raw| {
-            if found.is_some() || !matches!(entry::kind_of(raw).as_ref(), "user" | "assistant") {
-                return;
-            }
-            let text = match Entry::parse(raw) {
-                Ok(Entry::User(u)) => u.text,
-                Ok(Entry::Assistant(a)) => a.text,
-                _ => return,
-            };
-            let lower = text.to_lowercase();
-            if let Some(at) = lower.find(needle) {
-                let from = lower[..at].chars().rev().take(40).map(char::len_utf8).sum::<usize>();
-                found = Some((n, lower[at - from..].chars().take(120).collect::<String>().replace('\n', " ")));
-            }
-        });
-        scanned.ok()?;
-        found
+        listing::search(&self.shared.store, &self.live_rows(), text, cwd, limit)
     }
 
     /// The session that an id, a title of a directory, or recency names (clients.md "Command line").
@@ -273,11 +211,9 @@ impl Registry {
         let cwd = cwd
             .map(canonical_text)
             .ok_or_else(|| RpcError::params("give the directory (cwd) whose sessions are meant"))?;
-        let rows: Vec<SessionInfo> = self
-            .all_rows()
-            .into_iter()
-            .filter(|i| i.saved && i.why.is_none() && canonical_text(&i.cwd) == cwd)
-            .collect();
+        let filter = Filter { cwd: Some(&cwd), ..Filter::default() };
+        let (mut rows, _) = listing::page(&self.shared.store, &self.live_rows(), &filter, 0, usize::MAX);
+        rows.retain(|i| i.saved && i.why.is_none());
         let Some(title) = title else {
             return rows.first().map(|i| i.id.clone()).ok_or_else(|| {
                 RpcError::new(ErrorKind::NotFound, format!("no session of {cwd} yet: start one with `glrs`"))
@@ -306,14 +242,14 @@ fn session_new(cwd: PathBuf, model: Option<String>, variant: Option<String>, mod
     Origin::New(Box::new(session::NewSession { cwd, model, variant, mode, env }))
 }
 
-fn taken(id: &SessionId) -> RpcError {
+pub(crate) fn taken(id: &SessionId) -> RpcError {
     RpcError::new(
         ErrorKind::Conflict,
         format!("session {id} exists already: resume it with `glrs --resume {id}`, or choose another id"),
     )
 }
 
-fn canonical_dir(cwd: &str) -> Result<PathBuf, RpcError> {
+pub(crate) fn canonical_dir(cwd: &str) -> Result<PathBuf, RpcError> {
     let path = Path::new(cwd);
     if !path.is_absolute() {
         return Err(RpcError::params(format!("cwd has to be an absolute path, it is {cwd:?}")));
@@ -325,54 +261,12 @@ fn canonical_dir(cwd: &str) -> Result<PathBuf, RpcError> {
     }
 }
 
-/// A directory as sessions are compared by: canonical where it exists, else as it is written.
-fn canonical_text(cwd: &str) -> String {
-    Path::new(cwd).canonicalize().map_or_else(|_| cwd.trim_end_matches('/').to_owned(), |p| p.display().to_string())
-}
-
-fn instant(at: &str) -> i64 {
-    clock::parse_ms(at).unwrap_or(i64::MIN)
-}
-
-/// When a stored session last changed, for sorting: what the file says, but never later than the
-/// file was written (a clock that was wrong once must not keep a session on top for ever), and
-/// last when it says nothing.
-fn row_instant(row: &crate::store::Row) -> i64 {
-    clock::parse_ms(&row.updated_at).map_or(i64::MIN, |at| at.min(row.mtime_ms.saturating_add(1000)))
-}
-
 fn need(i: &SessionInfo) -> u8 {
     match (i.needs_you, i.state) {
         (true, _) => 0,
         (_, StateName::Held) => 1,
         (_, StateName::Running) => 2,
         _ => 3,
-    }
-}
-
-fn stored_row(row: crate::store::Row, id: SessionId) -> SessionInfo {
-    let broken = row.broken.is_some();
-    SessionInfo {
-        id,
-        title: crate::fold::summary::title_line(&row.title),
-        renamed: row.renamed,
-        cwd: row.cwd,
-        created_at: row.created_at,
-        updated_at: row.updated_at,
-        entries: row.entries,
-        model: row.model.unwrap_or_default(),
-        variant: None,
-        mode: row.mode.unwrap_or_default(),
-        state: if broken { StateName::Broken } else { StateName::Unloaded },
-        needs_you: false,
-        clients: 0,
-        queued: 0,
-        context_tokens: row.context_tokens,
-        window: 0,
-        saved: true,
-        parent: row.parent,
-        why: row.broken,
-        legacy: row.legacy,
     }
 }
 

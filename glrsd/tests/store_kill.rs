@@ -2,6 +2,8 @@
 //!
 //! This test runs itself again as a process that appends, syncs and says so, and kills it.
 
+#![allow(clippy::unwrap_used, reason = "a test; a failure is a panic")]
+
 use glrs_protocol::SessionId;
 use glrsd::host::Paths;
 use glrsd::store::Store;

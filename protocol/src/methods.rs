@@ -109,6 +109,8 @@ pub mod m {
         SessionRenameM "session/rename" Write (SessionRename) -> SessionResult: "Gives the session a title; it wins over derived ones.";
         SessionDeleteM "session/delete" Write (SessionDelete) -> Done: "Deletes a session with its side files; refused while a turn runs, and while clients are attached unless forced.";
         SessionExportM "session/export" Read (SessionExport) -> ExportResult: "The session as schema-2 JSON or Markdown.";
+        SessionImportM "session/import" Daemon (SessionImport) -> ImportResult: "Makes a session of a file of glrs, Claude Code or Codex; on disk before the reply. Says what did not map.";
+        SessionCheckM "session/check" Daemon (SessionCheck) -> CheckResult: "Verifies stored sessions with all that belongs to them, and repairs them when told: what is replaced is kept. A repair is refused while the session is in use.";
         SessionAttachM "session/attach" Read (Attach) -> Snapshot: "Joins a session: the snapshot, then `session/event` notifications from `seq` + 1 on.";
         SessionDetachM "session/detach" Read (Id) -> Done: "Leaves a session; it goes on.";
         SessionEntriesM "session/entries" Read (Entries) -> EntriesResult: "Entries by number; a negative `from` counts from the end.";

@@ -282,6 +282,77 @@ wire! {
         /// The text.
         text: String,
     }
+    /// Makes a session of a file. Exactly one of `path` and `text`.
+    SessionImport {
+        /// The file, as an absolute path that the daemon can read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        /// Its content.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// `glrs`, `claude`, `codex`, or `auto`: told by the content.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        format: Option<String>,
+        /// The id it shall have. Calling again with the same id and content answers the same
+        /// session.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<SessionId>,
+        /// Its working directory, absolute; that of the file unless told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cwd: Option<String>,
+    }
+    /// What was imported.
+    ImportResult {
+        /// The session.
+        session: SessionInfo,
+        /// What the file was: `glrs`, `claude` or `codex`.
+        format: String,
+        /// What did not map, in words; empty when the session was there already.
+        notes: Vec<String>,
+    }
+    /// Verifies stored sessions.
+    SessionCheck {
+        /// Only this one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<SessionId>,
+        /// Also repair what can be; what is replaced is kept beside it.
+        #[serde(default)]
+        repair: bool,
+    }
+    /// Something that is wrong with a session.
+    CheckProblem {
+        /// What.
+        what: String,
+        /// What a repair does about it; absent when nothing can be done.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        repair: Option<String>,
+        /// Whether it was done.
+        repaired: bool,
+    }
+    /// What was found of one session.
+    CheckedFile {
+        /// Its file's name without `.json`: its id, unless the name is none.
+        name: String,
+        /// Its log.
+        path: String,
+        /// Number of entries, as far as they can be counted.
+        entries: u64,
+        /// What is wrong.
+        problems: Vec<CheckProblem>,
+        /// What is worth saying and does no harm.
+        notes: Vec<String>,
+        /// Where a repair kept what it replaced.
+        kept: Vec<String>,
+    }
+    /// What a check found.
+    CheckResult {
+        /// How many sessions were verified.
+        checked: u64,
+        /// How many problems remain.
+        problems: u64,
+        /// The session that was asked for, or those with something to say.
+        files: Vec<CheckedFile>,
+    }
     /// A cursor into a session's events.
     After {
         /// The epoch it belongs to.

@@ -3,6 +3,7 @@
 //! Owns dispatch, what a command needs of its surroundings ([`Ctx`]) and how failures end. Must
 //! not know how a command does its work: one file each.
 
+pub mod archive;
 pub mod args;
 pub mod daemon;
 pub mod doctor;

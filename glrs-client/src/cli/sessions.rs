@@ -143,6 +143,34 @@ pub enum SessionsCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Make one of a file: a session of glrs, a transcript of Claude Code, a rollout of Codex
+    Import {
+        /// The file; - reads stdin
+        file: PathBuf,
+        /// The id it shall have; importing the same file again with it changes nothing
+        #[arg(long, value_name = "ID")]
+        id: Option<String>,
+        /// The directory it shall have, instead of the file's
+        #[arg(long, value_name = "DIR")]
+        cwd: Option<PathBuf>,
+        /// What the file is
+        #[arg(long, value_enum, default_value = "auto")]
+        format: super::archive::ImportFormat,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Verify one or all, with all that belongs to them; exit code 1 when problems remain
+    Check {
+        /// Its id; without one, all
+        id: Option<String>,
+        /// Repair what can be; what is replaced is kept beside it
+        #[arg(long)]
+        repair: bool,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// What a session is written out as.
@@ -279,6 +307,11 @@ pub async fn run(ctx: &Ctx, command: SessionsCommand) -> Result<Exit, Failure> {
             let info = client.call::<m::SessionForkM>(&Fork { id, at, new_id }).await?.session;
             told(&info, json)?;
         }
+        SessionsCommand::Import { file, id, cwd, format, json } => {
+            let cwd = cwd.map(|dir| ctx.directory(Some(&dir))).transpose()?;
+            super::archive::import(&client, &file, (id, cwd, format), json).await?;
+        }
+        SessionsCommand::Check { id, repair, json } => return super::archive::check(&client, id, repair, json).await,
     }
     Ok(Exit::Done)
 }

@@ -17,6 +17,11 @@ pub fn parse_ms(text: &str) -> Option<i64> {
     text.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
 }
 
+/// A moment given in milliseconds since 1970; `None` when no calendar has it.
+pub fn from_ms(ms: i64) -> Option<String> {
+    Timestamp::from_millisecond(ms).ok().map(format)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -128,6 +128,11 @@ impl Paths {
         self.root.join("trusted.json")
     }
 
+    /// The index of the list and of the full text: a cache.
+    pub fn index(&self) -> PathBuf {
+        self.root.join("index.sqlite")
+    }
+
     /// The lock that one daemon holds for life.
     pub fn lock(&self) -> PathBuf {
         self.root.join("glrsd.lock")

@@ -135,6 +135,14 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
         })
         .boxed()
     })?;
+    register::<SessionImportM, _>(m, |c, p| {
+        let r = c.daemon().registry.clone();
+        blocking(move || r.import(p)).boxed()
+    })?;
+    register::<SessionCheckM, _>(m, |c, p| {
+        let r = c.daemon().registry.clone();
+        async move { r.check(p).await.into() }.boxed()
+    })?;
     register::<SessionResumeM, _>(m, |c, p| {
         async move {
             let id = match (&p.id, &p.title, p.last) {

@@ -21,6 +21,15 @@ pub struct Check {
     pub bad: Vec<u64>,
     /// What opening had to drop or mend; the next write to the session does it for good.
     pub notices: Vec<String>,
+    /// Whether the file's last line is missing, torn, or does not say how many entries there are.
+    pub last_line: bool,
+}
+
+impl Check {
+    /// Whether the file would not be as it is if it were written now.
+    pub fn is_damaged(&self) -> bool {
+        self.last_line || !self.bad.is_empty() || !self.notices.is_empty()
+    }
 }
 
 impl Store {
@@ -33,7 +42,8 @@ impl Store {
         Ok(self.sound(&log)?.0)
     }
 
-    /// Puts a notice in the place of each bad line. Returns where the file as it was is kept;
+    /// Writes a damaged log anew: a notice in the place of each bad line, without what is torn,
+    /// with a last line that is right. Returns where the file as it was is kept;
     /// `None` when there was nothing to do. Only for a session that no one has loaded.
     ///
     /// # Errors
@@ -41,7 +51,8 @@ impl Store {
     pub fn repair(&self, id: &SessionId) -> Result<Option<PathBuf>, LoadError> {
         let log = self.load(id)?;
         let (check, body) = self.sound(&log)?;
-        let Some(stamp) = log.stamp.filter(|_| !check.bad.is_empty()) else { return Ok(None) };
+        // Without entries there is nothing that could take the damaged file's place.
+        let Some(stamp) = log.stamp.filter(|_| check.is_damaged() && check.entries > 0) else { return Ok(None) };
         let loaded = Loaded {
             header: log.header().clone(),
             body,
@@ -65,7 +76,7 @@ impl Store {
     /// The check, and the log's bytes with a notice in the place of each bad line.
     fn sound(&self, log: &Log) -> Result<(Check, Vec<u8>), DiskError> {
         let reader = log.reader();
-        let mut check = Check { entries: log.len(), bad: Vec::new(), notices: log.salvage().to_vec() };
+        let mut check = Check { notices: log.salvage().to_vec(), ..Check::default() };
         let mut body = log.header().line.clone();
         let mut lines = Forward::new(&reader, reader.start, reader.end);
         let mut n = 0;
@@ -83,6 +94,8 @@ impl Store {
             }
             body.push(b'\n');
         }
+        check.entries = n;
+        check.last_line = log.cut.is_some() || n != log.len();
         Ok((check, body))
     }
 }

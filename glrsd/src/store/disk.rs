@@ -65,6 +65,16 @@ impl Stamp {
         Self { dev: m.dev(), ino: m.ino(), size: m.size(), mtime: (m.mtime(), m.mtime_nsec()) }
     }
 
+    /// All of it as a text, to be compared with one that was kept.
+    pub(crate) fn text(&self) -> String {
+        format!("{}:{}:{}:{}:{}", self.dev, self.ino, self.size, self.mtime.0, self.mtime.1)
+    }
+
+    /// Whether two stamps are of one file, whatever was written to it.
+    pub(crate) fn same_file(&self, other: &Self) -> bool {
+        (self.dev, self.ino) == (other.dev, other.ino)
+    }
+
     /// Time of the last change in milliseconds since 1970.
     pub(crate) fn mtime_ms(&self) -> i64 {
         self.mtime.0.saturating_mul(1000).saturating_add(self.mtime.1 / 1_000_000)

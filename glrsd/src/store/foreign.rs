@@ -61,8 +61,8 @@ struct Doc {
     whole: bool,
     /// Entries that could not be read and were replaced by a notice.
     holes: u64,
-    /// Whether a second list took the place of a first.
-    replaced: bool,
+    /// Whether something was left out: a list that a second one replaced, a key that is no JSON.
+    dropped: bool,
     /// Where it ends.
     end: usize,
 }
@@ -87,7 +87,7 @@ impl Doc {
             if list && b.get(walk.at) == Some(&b'[') {
                 doc.has_events |= key == b"\"events\"";
                 doc.has_messages |= key == b"\"messages\"";
-                doc.replaced |= !doc.items.is_empty();
+                doc.dropped |= !doc.items.is_empty();
                 doc.items.clear();
                 match doc.items_at(b, walk.at, mend) {
                     Some(end) => walk.at = end,
@@ -106,6 +106,7 @@ impl Doc {
                 b"\"updatedAt\"" => doc.updated_at = Some(value),
                 b"\"contextTokens\"" => doc.context_tokens = Some(value),
                 _ if is_known(key) && key != b"\"messages\"" => {}
+                _ if !json::is_value(key) || !json::is_value(&value) => doc.dropped = true,
                 _ => {
                     sealed += u32::from(matches!(key, b"\"iv\"" | b"\"tag\"" | b"\"data\""));
                     doc.extra.push((key.to_vec(), value));
@@ -292,7 +293,9 @@ fn pieces(b: &[u8], id: &SessionId, mut notices: Vec<String>) -> Result<Loaded, 
 
 /// Puts a document into our layout.
 fn assemble(doc: Doc, id: &SessionId, mut notices: Vec<String>) -> Loaded {
-    let string = |v: &Option<Vec<u8>>| v.clone().filter(|v| v.starts_with(b"\"")).unwrap_or(b"\"\"".to_vec());
+    let string = |v: &Option<Vec<u8>>| {
+        v.clone().filter(|v| v.starts_with(b"\"") && json::is_value(v)).unwrap_or(b"\"\"".to_vec())
+    };
     let (created, cwd, updated) = (string(&doc.created_at), string(&doc.cwd), string(&doc.updated_at));
     let items = if doc.has_events { doc.items } else { migrate::entries_of_messages(&doc.items, &created, &updated) };
     let header = Header::build(id, &created, &cwd, &doc.extra);
@@ -314,7 +317,7 @@ fn assemble(doc: Doc, id: &SessionId, mut notices: Vec<String>) -> Loaded {
     if unread > doc.holes {
         notices.push(format!("{} damaged entries could not be read and were skipped.", unread - doc.holes));
     }
-    let mut lossy = unread > 0 || doc.replaced;
+    let mut lossy = unread > 0 || doc.dropped;
     if let Err(e) = std::str::from_utf8(&body) {
         // Strict readers refuse a file with such bytes; the original keeps them.
         notices

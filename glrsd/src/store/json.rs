@@ -195,8 +195,10 @@ pub(crate) fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
     found
 }
 
-/// A value without white space between its tokens, on one line. Strings keep their bytes, save
-/// that a raw control character is escaped.
+/// A value without white space between its tokens, on one line. What is proper JSON keeps its
+/// bytes. What is not, but has an obvious meaning, is made so that it costs no more than itself:
+/// raw control characters and unknown escapes in strings are escaped, words and numbers that JSON
+/// has not (`NaN`, `+1`) become strings.
 pub(crate) fn minify(value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len());
     let mut i = 0;
@@ -205,22 +207,58 @@ pub(crate) fn minify(value: &[u8]) -> Vec<u8> {
             b' ' | b'\n' | b'\r' | b'\t' => i += 1,
             b'"' => {
                 let end = string_end(value, i).unwrap_or(value.len()).min(value.len());
-                for &c in &value[i..end] {
-                    if c < 0x20 {
-                        out.extend_from_slice(format!("\\u{c:04x}").as_bytes());
-                    } else {
-                        out.push(c);
-                    }
-                }
+                copy_string(&value[i..end], &mut out);
                 i = end;
             }
-            c => {
+            c @ (b'{' | b'}' | b'[' | b']' | b',' | b':') => {
                 out.push(c);
                 i += 1;
             }
+            c => match scalar_end(value, i) {
+                Ok(end) if is_value(&value[i..end]) => {
+                    out.extend_from_slice(&value[i..end]);
+                    i = end;
+                }
+                Ok(end) => {
+                    out.push(b'"');
+                    out.extend_from_slice(&value[i..end]);
+                    out.push(b'"');
+                    i = end;
+                }
+                Err(_) => {
+                    out.push(c);
+                    i += 1;
+                }
+            },
         }
     }
     out
+}
+
+fn copy_string(string: &[u8], out: &mut Vec<u8>) {
+    if !string.iter().any(|c| *c < 0x20 || *c == b'\\') {
+        out.extend_from_slice(string);
+        return;
+    }
+    let mut i = 0;
+    while let Some(&c) = string.get(i) {
+        if c < 0x20 {
+            out.extend_from_slice(format!("\\u{c:04x}").as_bytes());
+        } else if c == b'\\' {
+            let hex = || string.get(i + 2..i + 6).is_some_and(|h| h.iter().all(u8::is_ascii_hexdigit));
+            match string.get(i + 1) {
+                Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                    out.extend_from_slice(&string[i..i + 2]);
+                    i += 1;
+                }
+                Some(b'u') if hex() => out.push(c),
+                _ => out.extend_from_slice(b"\\\\"),
+            }
+        } else {
+            out.push(c);
+        }
+        i += 1;
+    }
 }
 
 /// The text of a string value. A lone surrogate becomes U+FFFD: it has no text form.
@@ -286,6 +324,10 @@ mod tests {
     #[test]
     fn white_space_goes_and_strings_stay() {
         assert_eq!(minify(b"{ \"a b\" :\n [ 1 , \"\\ud800 x\ny\" ] }"), br#"{"a b":[1,"\ud800 x\u000ay"]}"#);
+        assert_eq!(
+            minify(br#"{"a": NaN, "b": [+1, -Infinity, 1e400, 12.0], "c": "\x \u12 \\ \u0041"}"#),
+            br#"{"a":"NaN","b":["+1","-Infinity",1e400,12.0],"c":"\\x \\u12 \\ \u0041"}"#
+        );
         assert_eq!(text(br#""a\ud83d\ude00\n\ud800""#).unwrap(), "a😀\n\u{fffd}");
         assert_eq!(member(br#"{"a":1,"b":{"a":2},"a":3}"#, "a"), Some(&b"3"[..]));
     }

@@ -60,8 +60,13 @@ fn instant(row: &Row, now: i64) -> i64 {
     }
 }
 
+/// What a path names now.
+pub(super) fn stamp_of(path: &Path) -> Option<Stamp> {
+    fs::metadata(path).ok().map(|m| Stamp::of(&m))
+}
+
 /// The session files in a directory, whatever they are.
-fn files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+pub(super) fn files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -81,19 +86,25 @@ fn files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 impl Inner {
     fn row(&self, path: &Path, legacy: bool) -> Row {
-        let stamp = fs::metadata(path).ok().map(|m| Stamp::of(&m));
+        self.row_and_stamp(path, legacy).0
+    }
+
+    /// A row, and what its file was; `None` when the row holds for now only.
+    pub(super) fn row_and_stamp(&self, path: &Path, legacy: bool) -> (Row, Option<Stamp>) {
+        let stamp = stamp_of(path);
         if let Some(stamp) = stamp
             && let Some((then, row)) = lock(&self.rows).get(path)
             && *then == stamp
         {
-            return row.clone();
+            return (row.clone(), Some(stamp));
         }
         let (row, lasting) = self.read_row(path, legacy);
         let row = place(row, path, stamp, legacy);
-        if let Some(stamp) = stamp.filter(|_| lasting) {
+        let lasts = stamp.filter(|_| lasting);
+        if let Some(stamp) = lasts {
             lock(&self.rows).insert(path.to_owned(), (stamp, row.clone()));
         }
-        row
+        (row, lasts)
     }
 
     /// Reads a row, and says whether it holds as long as the file does not change: a file that may
@@ -108,8 +119,7 @@ impl Inner {
                 return (unusable(why.to_owned()), true);
             }
         };
-        let read = if legacy { row::of_legacy(path, &id) } else { row::of_ours(path, &id) };
-        let (mut row, lasting) = match read {
+        let (mut row, lasting) = match row::of(path, &id, legacy) {
             Ok(row) => (row, true),
             Err(LoadError::Broken { why }) => (unusable(why), true),
             Err(e @ LoadError::NewerSchema { .. }) => (unusable(e.to_string()), true),

@@ -14,6 +14,8 @@ mod disk;
 mod error;
 mod foreign;
 mod fork;
+mod import;
+mod index;
 mod json;
 mod layout;
 mod lines;
@@ -26,6 +28,7 @@ mod pool;
 mod prompts;
 mod reader;
 mod row;
+mod verify;
 mod write;
 
 #[cfg(test)]
@@ -36,17 +39,23 @@ mod tests_faults;
 mod tests_files;
 #[cfg(test)]
 mod tests_torn;
+#[cfg(test)]
+mod tests_verify;
 
+pub use blobs::hash_of as blob_name;
 pub use check::Check;
 pub use daemon_log::DaemonLog;
 pub use disk::{Fault, Faults, Op};
 pub use error::{DeleteError, DiskError, Foreign, ForkError, LoadError, OpenError};
+pub use import::{Document, ImportError};
+pub use index::{Candidate, Slot, Want};
 pub use layout::Header;
 pub use live::Live;
 pub use log::Log;
 pub use pool::{SyncDone, SyncJob};
 pub use reader::LogReader;
 pub use row::Row;
+pub use verify::{Problem, Verdict};
 
 use crate::host::Paths;
 use disk::{Disk, Stamp};
@@ -69,6 +78,8 @@ pub(crate) struct Inner {
     pool: Pool,
     /// Rows of files that have not changed since they were read.
     rows: Mutex<HashMap<PathBuf, (Stamp, Cached)>>,
+    /// The list and full text in a file, behind the logs.
+    index: index::Index,
     /// Held while the prompt history is read and replaced.
     prompts: Mutex<()>,
     /// Held, locked, as long as the store lives.
@@ -109,7 +120,15 @@ impl Store {
 
     fn build(paths: Paths, disk: Disk, held: Option<File>) -> Self {
         let pool = Pool::new(&disk);
-        Self(Arc::new(Inner { paths, disk, pool, rows: Mutex::default(), prompts: Mutex::default(), _lock: held }))
+        Self(Arc::new(Inner {
+            paths,
+            disk,
+            pool,
+            rows: Mutex::default(),
+            index: index::Index::default(),
+            prompts: Mutex::default(),
+            _lock: held,
+        }))
     }
 
     fn open_with(paths: Paths, faults: Option<Faults>) -> Result<Self, OpenError> {
@@ -216,6 +235,7 @@ impl Store {
         let sessions = paths.sessions();
         disk.sync_dir(&sessions).map_err(failed(&sessions))?;
         lock(&self.0.rows).remove(&path);
+        self.index_touched(id);
         for file in [paths.live(id), paths.trace(id)].into_iter().chain(side_files(&sessions, id)) {
             disk.unlink(&file).map_err(failed(&file))?;
         }

@@ -8,9 +8,11 @@ use super::json;
 use super::open::{self, Opened};
 use super::reader::LogReader;
 use super::{Stamp, foreign, read_legacy};
+use crate::host::clock;
 use glrs_protocol::entry::{Entry, Forked, Title};
 use glrs_protocol::{SessionId, types::Mode};
 use memchr::memmem;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,7 +20,8 @@ use std::sync::Arc;
 const TITLE_MAX: usize = 72;
 
 /// A session in the list.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Row {
     /// Its id; `None` when the file's name is none, and then it is broken.
     pub id: Option<SessionId>,
@@ -56,43 +59,38 @@ pub struct Row {
     pub broken: Option<String>,
 }
 
-/// What is remembered of a file: its row, or why there is none.
-pub(crate) type Cached = Row;
-
-/// Reads the row of a file of ours.
-pub(crate) fn of_ours(path: &Path, id: &SessionId) -> Result<Row, LoadError> {
-    let reader = match open::open(path, id, false)? {
-        Opened::Ours(o) => {
-            let (updated_at, context_tokens) = (o.updated_at, o.context_tokens);
-            let reader = LogReader {
-                header: Arc::new(o.header),
-                path: path.to_owned(),
-                file: Some(Arc::new(o.file)),
-                start: o.start,
-                written: o.end,
-                tail: Arc::default(),
-                tail_base: o.end,
-                end: o.end,
-                count: o.count,
-                index: Arc::default(),
-            };
-            return read(&reader, updated_at, context_tokens);
-        }
-        Opened::Foreign(loaded, _) => *loaded,
-    };
-    of_loaded(reader, path)
-}
-
-/// Reads the row of a file of the predecessor.
-pub(crate) fn of_legacy(path: &Path, id: &SessionId) -> Result<Row, LoadError> {
-    match read_legacy(path, id)? {
-        Ok((loaded, _)) => of_loaded(loaded, path),
-        Err(foreign::Unreadable::Broken(why)) => Err(LoadError::Broken { why }),
-        Err(foreign::Unreadable::Newer(schema)) => Err(LoadError::NewerSchema { schema }),
+impl Row {
+    /// When it last changed, for sorting, in milliseconds: what the file says, but never later
+    /// than the file was written (a clock that was wrong once must not keep a session on top for
+    /// ever), and last when it says nothing.
+    pub fn instant(&self) -> i64 {
+        clock::parse_ms(&self.updated_at).map_or(i64::MIN, |at| at.min(self.mtime_ms.saturating_add(1000)))
     }
 }
 
-fn of_loaded(loaded: foreign::Loaded, path: &Path) -> Result<Row, LoadError> {
+/// What is remembered of a file: its row, or why there is none.
+pub(crate) type Cached = Row;
+
+/// Reads the row of a file, ours or the predecessor's.
+pub(crate) fn of(path: &Path, id: &SessionId, legacy: bool) -> Result<Row, LoadError> {
+    let (reader, updated_at, context_tokens) = reader(path, id, legacy)?;
+    read(&reader, updated_at, context_tokens)
+}
+
+/// Opens a file for reading; says when it changed last and how large its context is.
+pub(crate) fn reader(path: &Path, id: &SessionId, legacy: bool) -> Result<(LogReader, String, u64), LoadError> {
+    let loaded = if legacy {
+        match read_legacy(path, id)? {
+            Ok((loaded, _)) => loaded,
+            Err(foreign::Unreadable::Broken(why)) => return Err(LoadError::Broken { why }),
+            Err(foreign::Unreadable::Newer(schema)) => return Err(LoadError::NewerSchema { schema }),
+        }
+    } else {
+        match open::open(path, id, false)? {
+            Opened::Ours(o) => return Ok(of_ours(path, *o)),
+            Opened::Foreign(loaded, _) => *loaded,
+        }
+    };
     let reader = LogReader {
         path: path.to_owned(),
         file: None,
@@ -105,7 +103,23 @@ fn of_loaded(loaded: foreign::Loaded, path: &Path) -> Result<Row, LoadError> {
         index: Arc::default(),
         header: Arc::new(loaded.header),
     };
-    read(&reader, loaded.updated_at, loaded.context_tokens)
+    Ok((reader, loaded.updated_at, loaded.context_tokens))
+}
+
+fn of_ours(path: &Path, o: open::Ours) -> (LogReader, String, u64) {
+    let reader = LogReader {
+        header: Arc::new(o.header),
+        path: path.to_owned(),
+        file: Some(Arc::new(o.file)),
+        start: o.start,
+        written: o.end,
+        tail: Arc::default(),
+        tail_base: o.end,
+        end: o.end,
+        count: o.count,
+        index: Arc::default(),
+    };
+    (reader, o.updated_at, o.context_tokens)
 }
 
 /// Kinds of ours that a row shows, with the quote that ends them.

@@ -334,3 +334,17 @@ fn rows_show_title_model_mode_and_where() {
     assert_eq!((row.model.as_deref(), row.variant.as_deref(), row.cwd.as_str()), (Some("p/m"), Some("high"), "/else"));
     assert_eq!(row.mode, Some(glrs_protocol::types::Mode::Edits));
 }
+
+#[test]
+fn what_json_has_not_costs_only_itself() {
+    let d = dir();
+    let store = d.store();
+    let was = b"{\"schema\":2,\"odd\":NaN,\"\\q\":1,\"cwd\":\"\\q\",\"events\":[{\"type\":\"usage\",\"tokens\":NaN},\n{\"type\":\"user\",\"text\":\"a\tb\"}]}";
+    d.put("bbbbbbbb.json", was);
+    let mut log = store.load(&id("bbbbbbbb")).unwrap();
+    assert_eq!(all(&log), [r#"{"type":"usage","tokens":"NaN"}"#, r#"{"type":"user","text":"a\u0009b"}"#]);
+    log.append(&[user("x")], None).unwrap();
+    let json = json_of(log.path());
+    assert_eq!((json["odd"].as_str(), json["cwd"].as_str()), (Some("NaN"), Some("\\q")));
+    assert!(log.kept_aside().is_some_and(|p| fs::read(p).unwrap() == was), "a key was left out");
+}
