@@ -128,7 +128,7 @@ impl Bench {
             write_log(&self.log(i + 1), &id, |_| vec![text.clone()], |_, count| count >= n);
             let mut log = self.store.load(&id).expect("a log");
             let entries = std::slice::from_ref(&entry);
-            let time = median(TIMES, || timed(|| drop(log.append(entries, None).expect("ours"))));
+            let time = median(TIMES, || timed(|| assert!(log.append(entries, None).expect("ours") > 0)));
             assert!(log.disk().is_none() && log.len() == n + TIMES as u64, "all of it is in the file");
             let what = format!("append to {name} entries (floor: pwrite)");
             table.time(&what, time, Some(floor), Some(floor + us(5)));
@@ -178,7 +178,7 @@ impl Bench {
             })
         });
         let log = self.store.load(&id).expect("a log");
-        let scan = median(7, || timed(|| drop(log.scan(&mut |_, _| ()).expect("a scan"))));
+        let scan = median(7, || timed(|| assert_eq!(log.scan(&mut |_, _| ()).expect("a scan"), 0)));
         table.at_least("walk the lines of a 50 MB log (floor: read it)", rate(scan), "MB/s", Some(rate(floor)), None);
         let context = median(7, || {
             timed(|| {
