@@ -109,7 +109,7 @@ pub enum ConnectError {
     /// Client and daemon are of versions that do not understand each other.
     #[error(
         "this glrs ({ours}) and the running daemon share no protocol (it speaks {min} to {max}): \
-         restart the daemon with the glrs that started it, `glrs daemon restart`"
+         `glrs daemon restart` lets running steps end and starts this version"
     )]
     Protocol {
         /// Our release.

@@ -28,6 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long running steps may take to end while draining.
 const DRAIN: Duration = Duration::from_secs(30);
+/// How long sessions may take to settle once nothing is waited for.
+const FORCE: Duration = Duration::from_secs(5);
 /// How long clients may take to read why it ends.
 const GOODBYE: Duration = Duration::from_millis(500);
 
@@ -138,8 +140,9 @@ impl Daemon {
         self.drain.cancel();
     }
 
-    /// Serves until it is told to stop.
-    pub async fn serve(self: &Arc<Self>, listener: Listener) {
+    /// Serves until it is told to stop. The socket's name is removed then, if it is `ours`.
+    pub async fn serve(self: &Arc<Self>, listener: Listener, ours: bool) {
+        let mut ours = ours;
         let mut watch = crate::net::socket::Watch::new(&self.paths.socket);
         let mut listener = listener;
         loop {
@@ -156,7 +159,7 @@ impl Daemon {
                 () = watch.gone() => match socket::bind(&self.paths.socket) {
                     Ok(l) => {
                         tracing::warn!("the socket was removed; it was made again");
-                        listener = l;
+                        (listener, ours) = (l, true);
                         watch = crate::net::socket::Watch::new(&self.paths.socket);
                     }
                     Err(e) => {
@@ -167,35 +170,34 @@ impl Daemon {
             }
         }
         drop(listener);
-        let _ = std::fs::remove_file(&self.paths.socket);
+        if ours {
+            let _ = std::fs::remove_file(&self.paths.socket);
+        }
+        crate::host::service::notify(&self.env, "STOPPING=1");
         self.wind_up().await;
     }
 
     /// Settles every session, tells clients why, and waits for both, bounded.
     async fn wind_up(&self) {
         self.draining.store(true, Ordering::Relaxed);
-        let why = "the daemon is stopping";
-        let stop = async |drain: bool| {
-            for h in self.registry.handles() {
-                let _ = h.tx.send(Cmd::Stop { drain, why: why.into() }).await;
+        let settle = async |drain: bool| {
+            let handles = self.registry.handles();
+            for h in &handles {
+                let _ = h.tx.send(Box::new(Cmd::Stop { drain, why: "the daemon is stopping".into() })).await;
             }
-        };
-        stop(!self.now.is_cancelled()).await;
-        let all_gone = async {
-            for h in self.registry.handles() {
+            for h in handles {
                 h.tx.closed().await;
             }
         };
-        tokio::pin!(all_gone);
-        let in_time = tokio::select! {
-            () = &mut all_gone => true,
-            () = self.now.cancelled() => false,
-            () = tokio::time::sleep(DRAIN) => false,
-        };
-        if !in_time {
-            stop(false).await;
-            let _ = tokio::time::timeout(Duration::from_secs(5), all_gone).await;
+        tokio::select! {
+            biased;
+            () = self.now.cancelled() => {}
+            () = settle(true) => {}
+            () = tokio::time::sleep(DRAIN) => {}
         }
+        // Whatever is left, and whatever was loaded meanwhile. What was acknowledged is on disk
+        // already, so a session that hangs keeps nobody waiting for long.
+        let _ = tokio::time::timeout(FORCE, settle(false)).await;
         let conns: Vec<Arc<Peer>> = self.peers().values().cloned().collect();
         for p in &conns {
             p.conn.close();
@@ -265,11 +267,12 @@ impl Daemon {
         let name = peer.ident.get().map_or("client", |i| i.name.as_str());
         let who = Who { client: id, by: format!("{name}#{id}") };
         self.peers().remove(&id);
-        // Sessions that dropped its cursor (it lagged) still count it as attached: all are told.
-        for h in self.registry.handles() {
-            let _ = h.tx.send(Cmd::Detach { who: who.clone() }).await;
+        // Only sessions that know it are told: telling one that does not would keep it in memory.
+        for session in peer.conn.forget() {
+            if let Some(h) = self.registry.live(&session) {
+                let _ = h.tx.send(Box::new(Cmd::Detach { who: who.clone() })).await;
+            }
         }
-        peer.conn.forget();
     }
 }
 

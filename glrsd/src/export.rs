@@ -33,7 +33,7 @@ pub fn json(id: &SessionId, reader: &LogReader) -> Result<String, DiskError> {
             updated = at;
         }
     })?;
-    let _ = write!(out, "],\"updatedAt\":{}}}\n", text(&updated));
+    let _ = writeln!(out, "],\"updatedAt\":{}}}", text(&updated));
     Ok(out)
 }
 

@@ -16,12 +16,15 @@ use glrs_protocol::{ErrorKind, RpcError, SessionId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::Notify;
 
 /// All sessions of a daemon.
 pub struct Registry {
     /// What sessions share.
     pub shared: Arc<Shared>,
     live: Mutex<HashMap<SessionId, Handle>>,
+    /// Told when a session has left the map.
+    went: Notify,
     /// The roster's feed.
     pub roster: Arc<Feed>,
     me: Weak<Registry>,
@@ -41,10 +44,12 @@ impl Registry {
                 paths,
                 models,
                 tools: crate::tools::builtin(),
+                envs: crate::host::env::Envs::default(),
                 config: crate::config::Cache::default(),
                 on_change: Box::new(move |info| publish_row(&feed, info)),
             }),
             live: Mutex::new(HashMap::new()),
+            went: Notify::new(),
             roster,
             me: me.clone(),
         })
@@ -69,17 +74,21 @@ impl Registry {
             origin,
             Box::new(move |id, rest| {
                 let Some(me) = me.upgrade() else { return };
-                me.lock().remove(id);
+                let mut live = me.lock();
+                live.remove(id);
                 me.gone(id);
-                // What came while it was going is for its successor, in order.
+                // What came while it was going is for its successor, in order, before anything newer.
                 if !rest.is_empty() {
-                    let next = me.get(id);
+                    let next = me.spawn(id, Origin::Stored);
                     for cmd in rest {
                         if let Err(e) = next.tx.try_send(cmd) {
                             e.into_inner().fail(RpcError::internal("the session was just unloading: try again"));
                         }
                     }
+                    live.insert(id.clone(), next);
                 }
+                drop(live);
+                me.went.notify_waiters();
             }),
         )
     }
@@ -92,15 +101,19 @@ impl Registry {
 
     /// Sends a command to a session, loading it if need be. Waits only for room in its mailbox.
     pub async fn send(&self, id: &SessionId, cmd: Cmd) {
-        let mut cmd = cmd;
-        // A session may unload between look-up and delivery: then it is loaded anew.
-        for _ in 0..3 {
-            match self.get(id).tx.send(cmd).await {
+        let mut cmd = Box::new(cmd);
+        loop {
+            let handle = self.get(id);
+            match handle.tx.send(cmd).await {
                 Ok(()) => return,
                 Err(e) => cmd = e.0,
             }
+            // It is unloading: once it has gone, it is loaded anew.
+            let went = self.went.notified();
+            if self.live(id).is_some_and(|h| h.tx.same_channel(&handle.tx)) {
+                went.await;
+            }
         }
-        cmd.fail(RpcError::internal("the session was unloading: try again"));
     }
 
     /// Makes a session that has no file yet. Keyed by its id: the same call again, while nothing
@@ -135,6 +148,11 @@ impl Registry {
                 return id;
             }
         }
+    }
+
+    /// A session that is in memory.
+    pub fn live(&self, id: &SessionId) -> Option<Handle> {
+        self.lock().get(id).cloned()
     }
 
     /// The sessions in memory.

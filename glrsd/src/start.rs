@@ -4,7 +4,7 @@
 //! said only once connections are accepted.
 
 use crate::daemon::Daemon;
-use crate::host::{Env, Paths};
+use crate::host::{Env, Paths, service};
 use crate::model::ModelSets;
 use crate::net::socket;
 use crate::registry::Registry;
@@ -12,10 +12,16 @@ use crate::store::{DaemonLog, OpenError, Store};
 use clap::Parser;
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+
+/// How long reads that nobody waits for any more may take at the end.
+const LEAVE: Duration = Duration::from_secs(1);
 
 /// The glrs daemon: owns every live session, serves clients on a local socket.
 #[derive(Parser)]
@@ -57,6 +63,7 @@ fn say(text: &str) {
 
 fn run(args: &Args) -> Result<(), String> {
     let env = Env::of_process();
+    let passed = service::passed_listener(&env)?;
     let paths = Paths::from_env(&env, rustix::process::getuid().as_raw())?;
     if args.background {
         // Its own session: closing the terminal that started it ends nothing. It fails only for a
@@ -83,7 +90,10 @@ fn run(args: &Args) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|e| format!("the runtime did not start: {e}"))?;
-    runtime.block_on(serve(args, paths, env, store))
+    let served = runtime.block_on(serve(args, paths, env, store, passed));
+    // Everything has settled. A read that hangs on a dead mount must not keep the process.
+    runtime.shutdown_timeout(LEAVE);
+    served
 }
 
 /// Whether a daemon answers on the socket: then ours is not needed.
@@ -131,11 +141,20 @@ fn raise_fd_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-async fn serve(args: &Args, paths: Paths, env: Env, store: Store) -> Result<(), String> {
+async fn serve(args: &Args, paths: Paths, env: Env, store: Store, passed: Option<UnixListener>) -> Result<(), String> {
     let registry = Registry::new(store, paths.clone(), ModelSets::default());
     let daemon = Daemon::new(registry.clone(), paths.clone(), env)?;
-    let listener = socket::bind(&paths.socket).map_err(|e| e.to_string())?;
+    // Before anyone can connect: from then on a signal means to drain.
     let signals = watch_signals(daemon.clone())?;
+    let ours = passed.is_none();
+    let listener = match passed {
+        Some(l) => {
+            note_elsewhere(&l, &paths);
+            socket::adopt(l)
+        }
+        None => socket::bind(&paths.socket),
+    }
+    .map_err(|e| e.to_string())?;
     registry.recover();
     tracing::info!(pid = daemon.info.pid, version = daemon.info.version, "serving");
     if args.background {
@@ -144,10 +163,20 @@ async fn serve(args: &Args, paths: Paths, env: Env, store: Store) -> Result<(), 
     } else {
         eprintln!("glrsd {} serving on {}", daemon.info.version, paths.socket.display());
     }
-    daemon.serve(listener).await;
+    service::notify(&daemon.env, "READY=1");
+    daemon.serve(listener, ours).await;
     signals.abort();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Says so when the service manager listens where clients do not look.
+fn note_elsewhere(listener: &UnixListener, paths: &Paths) {
+    let at = listener.local_addr().ok().and_then(|a| a.as_pathname().map(Path::to_path_buf));
+    if at.as_deref() != Some(&paths.socket) {
+        let at = at.unwrap_or_default();
+        tracing::warn!(at = %at.display(), expected = %paths.socket.display(), "the socket that was handed over is not where clients look");
+    }
 }
 
 /// Lets go of the starter's pipe, so that it sees its end.

@@ -330,6 +330,12 @@ impl Wire {
         self.wait_view(session, "an open request", |v| !v.requests.is_empty()).requests[0].clone()
     }
 
+    /// Stops reading (after at most one more line) or goes on, as a terminal that is stopped and
+    /// continued. Calls on a wire that reads nothing are not answered.
+    pub fn pause(&self, paused: bool) {
+        self.seen.update(|s| s.paused = paused);
+    }
+
     /// Waits until the daemon has closed the connection.
     pub fn wait_closed(&self, timeout: Duration) -> bool {
         self.seen.wait_for(timeout, |s| s.closed.then_some(())).is_some()
@@ -337,6 +343,7 @@ impl Wire {
 
     /// Closes the connection.
     pub fn close(&self) {
+        self.pause(false);
         let _ = self.stream.shutdown(Shutdown::Both);
         self.wait_closed(PATIENCE);
     }
@@ -356,6 +363,7 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
+        self.pause(false);
         let _ = self.stream.shutdown(Shutdown::Both);
         let faults = self.faults();
         if !std::thread::panicking() {

@@ -132,7 +132,14 @@ fn describe(s: &DaemonStatus, now: jiff::Timestamp) -> String {
 
 /// Stops a daemon that runs; false when none does. Returns once it no longer listens.
 async fn stop(ctx: &Ctx, now: bool) -> Result<bool, Failure> {
-    let Some(client) = running(ctx).await? else { return Ok(false) };
+    let options = ConnectOptions::new(ctx.socket.clone(), "script");
+    let client = match Client::connect(&options).await {
+        Ok(client) => client,
+        Err(ConnectError::NotRunning(_)) => return Ok(false),
+        // A daemon of another time: no words in common, but signals mean the same to it.
+        Err(ConnectError::Protocol { .. }) => return stop_by_signal(&options, now).await,
+        Err(e) => return Err(e.into()),
+    };
     let (boot, pid) = (client.daemon().daemon.boot_id.clone(), client.daemon().daemon.pid);
     match client.call::<m::DaemonShutdownM>(&Shutdown { drain: !now }).await {
         Ok(_) => {}
@@ -168,6 +175,38 @@ fn alive(pid: u32) -> bool {
         .ok()
         .and_then(rustix::process::Pid::from_raw)
         .is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+}
+
+/// Stops a daemon whose protocol we do not speak.
+async fn stop_by_signal(options: &ConnectOptions, now: bool) -> Result<bool, Failure> {
+    use interprocess::local_socket::traits::StreamCommon as _;
+    use tokio::io::AsyncReadExt as _;
+    let mut stream = match crate::connect::open(options).await {
+        Ok(stream) => stream,
+        Err(ConnectError::NotRunning(_)) => return Ok(false),
+        Err(e) => return Err(e.into()),
+    };
+    let pid = stream.peer_creds()?.pid().and_then(|p| rustix::process::Pid::from_raw(p));
+    let pid = pid.ok_or_else(|| Failure::error("the running daemon's process id is not known: end it by hand"))?;
+    let signal = |_| {
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+            .map_err(|e| Failure::error(format!("the daemon, process {}, cannot be ended: {e}", pid.as_raw_nonzero())))
+    };
+    signal(())?;
+    if now {
+        // The second one means: do not wait. Two that come as one would only ask it to drain.
+        let mut byte = [0; 1];
+        let _ = tokio::time::timeout(Duration::from_millis(200), stream.read(&mut byte)).await;
+        let _ = signal(());
+    }
+    let ended = async {
+        let mut sink = [0; 4096];
+        while matches!(stream.read(&mut sink).await, Ok(1..)) {}
+    };
+    if tokio::time::timeout(DRAIN, ended).await.is_err() {
+        return Err(Failure::error("the daemon still runs; `glrs daemon stop --now` does not wait for its steps"));
+    }
+    Ok(true)
 }
 
 /// Where the daemon's log is: as it says, else as our environment says.

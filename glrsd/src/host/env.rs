@@ -1,6 +1,7 @@
 //! Environment variables as a value.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A set of environment variables. Never logged: it holds keys.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -28,6 +29,24 @@ impl Env {
     }
 }
 
+/// The environments in use. A thousand sessions of one shell hold one between them.
+#[derive(Debug, Default)]
+pub struct Envs(Mutex<Vec<Weak<Env>>>);
+
+impl Envs {
+    /// The environment, shared with everyone who has an equal one.
+    pub fn share(&self, env: Env) -> Arc<Env> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|e| e.strong_count() > 0);
+        if let Some(same) = known.iter().filter_map(Weak::upgrade).find(|e| **e == env) {
+            return same;
+        }
+        let new = Arc::new(env);
+        known.push(Arc::downgrade(&new));
+        new
+    }
+}
+
 impl From<BTreeMap<String, String>> for Env {
     fn from(map: BTreeMap<String, String>) -> Self {
         Self(map)
@@ -43,5 +62,21 @@ impl FromIterator<(String, String)> for Env {
 impl std::fmt::Debug for Env {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Env({} variables)", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_environments_are_one_and_none_outlives_its_users() {
+        let envs = Envs::default();
+        let env = |v: &str| Env::from_iter([("PATH".to_owned(), v.to_owned())]);
+        let (a, b, c) = (envs.share(env("/a")), envs.share(env("/a")), envs.share(env("/c")));
+        assert!(Arc::ptr_eq(&a, &b) && !Arc::ptr_eq(&a, &c));
+        drop((a, b, c));
+        let again = envs.share(env("/d"));
+        assert_eq!((again.get("PATH"), envs.0.lock().unwrap().len()), (Some("/d"), 1));
     }
 }

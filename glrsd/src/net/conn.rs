@@ -9,9 +9,10 @@ use crate::session::feed::{Cursor, Drain, Wake};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, poll_immediate};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use glrs_protocol::SessionId;
 use glrs_protocol::event::{Closed, Event, EventFrame, Lagged};
 use glrs_protocol::frame::MAX_IN_FLIGHT;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub struct Attachment {
 struct Outbox {
     replies: VecDeque<Bytes>,
     attached: Vec<Attachment>,
+    /// Sessions that count it among their clients, whether or not it still reads them.
+    joined: BTreeSet<SessionId>,
     closing: bool,
 }
 
@@ -73,28 +76,40 @@ impl Conn {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a reply (a whole line).
+    /// Queues a reply: a whole line, or nothing where nothing is owed.
     pub fn reply(&self, line: Bytes) {
-        self.lock().replies.push_back(line);
-        self.wake.wake();
+        if !line.is_empty() {
+            self.lock().replies.push_back(line);
+            self.wake.wake();
+        }
     }
 
     /// Queues a reply and starts reading a feed behind it: the reply goes out first.
     pub fn reply_and_attach(&self, line: Bytes, attachment: Attachment) {
         let mut out = self.lock();
         out.attached.retain(|a| a.session != attachment.session);
-        out.replies.push_back(line);
+        if !line.is_empty() {
+            out.replies.push_back(line);
+        }
         out.attached.push(attachment);
         drop(out);
         self.wake.wake();
     }
 
-    /// Stops reading a session's feed. Answers whether it was being read.
-    pub fn detach(&self, session: &str) -> bool {
+    /// Notes that a session is about to count it as its client. Said before the session is
+    /// asked, so that a connection that ends meanwhile is taken off its list all the same.
+    pub fn joins(&self, session: &SessionId) {
+        self.lock().joined.insert(session.clone());
+    }
+
+    /// Stops reading a session's feed.
+    pub fn detach(&self, session: &SessionId) {
         let mut out = self.lock();
-        let before = out.attached.len();
-        out.attached.retain(|a| a.session.as_deref() != Some(session));
-        out.attached.len() != before
+        out.joined.remove(session);
+        let at = out.attached.iter().position(|a| a.session.as_deref() == Some(session.as_str()));
+        let gone = at.map(|i| out.attached.remove(i));
+        drop(out);
+        drop(gone);
     }
 
     /// The sessions it reads.
@@ -103,9 +118,13 @@ impl Conn {
     }
 
     /// Lets go of everything it reads: the rings of feeds that nobody else reads are freed.
-    pub fn forget(&self) {
-        let attached = std::mem::take(&mut self.lock().attached);
+    /// Answers which sessions count it as their client.
+    pub fn forget(&self) -> BTreeSet<SessionId> {
+        let mut out = self.lock();
+        let (attached, joined) = (std::mem::take(&mut out.attached), std::mem::take(&mut out.joined));
+        drop(out);
         drop(attached);
+        joined
     }
 
     /// Ends the connection once what is queued is written.
@@ -162,9 +181,7 @@ impl Conn {
             }
             if batch.is_empty() {
                 // An idle client keeps no buffers.
-                if scratch.capacity() > 4096 {
-                    (batch, scratch) = (Vec::new(), Vec::new());
-                }
+                (batch, scratch) = (Vec::new(), Vec::new());
                 self.wake.wait().await;
                 continue;
             }
@@ -259,5 +276,70 @@ pub async fn read<R: AsyncRead + Unpin>(stream: R, conn: &Conn, service: &dyn Se
         if let Some(reply) = reply {
             conn.reply(reply);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_dropped_after_the_stall() {
+        let (near, _far) = tokio::io::duplex(16);
+        let conn = Conn::new(1);
+        conn.reply(Bytes::from(vec![b'x'; 1000]));
+        let begun = Instant::now();
+        conn.write(near, &Counters::default()).await;
+        assert!((STALL..STALL * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_client_that_takes_something_now_and_then_is_kept() {
+        let (near, mut far) = tokio::io::duplex(16);
+        let conn = Conn::new(1);
+        conn.reply(Bytes::from(vec![b'x'; 160]));
+        conn.close();
+        let counters = Counters::default();
+        let slowly = async {
+            let mut got = 0;
+            loop {
+                tokio::time::sleep(STALL - Duration::from_secs(1)).await;
+                let mut some = [0; 16];
+                match far.read(&mut some).await.unwrap() {
+                    0 => return got,
+                    n => got += n,
+                }
+            }
+        };
+        let (got, ()) = tokio::join!(slowly, conn.write(near, &counters));
+        assert_eq!((got, counters.bytes_out.load(Ordering::Relaxed)), (160, 160));
+    }
+
+    #[tokio::test]
+    async fn replies_overtake_events_and_what_follows_an_attach_is_in_order() {
+        use crate::session::feed::Feed;
+        let feed = Arc::new(Feed::default());
+        let conn = Conn::new(1);
+        let cursor = feed.subscribe(0, conn.wake.clone());
+        conn.reply_and_attach(
+            Bytes::from_static(b"snapshot\n"),
+            Attachment { session: Some("0000000a".into()), epoch: "e".into(), cursor },
+        );
+        feed.publish(|_| Bytes::from_static(b"event 1\n"));
+        conn.reply(Bytes::new());
+        conn.reply(Bytes::from_static(b"reply\n"));
+        feed.publish(|_| Bytes::from_static(b"event 2\n"));
+        feed.close("over");
+        conn.close();
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        conn.write(near, &Counters::default()).await;
+        let mut text = String::new();
+        far.read_to_string(&mut text).await.unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[..4], ["snapshot", "reply", "event 1", "event 2"]);
+        assert!(lines.len() == 5 && lines[4].contains("\"closed\"") && lines[4].contains("over"), "{text}");
+        assert_eq!(feed.readers(), 0, "a cursor that is done is let go");
     }
 }

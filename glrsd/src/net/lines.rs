@@ -4,7 +4,10 @@
 //! whatever happens to the future that was reading it.
 
 use glrs_protocol::frame::MAX_MESSAGE;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+use tokio::io::{AsyncRead, ReadBuf};
 
 /// What came.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,8 +35,14 @@ pub struct Lines<R> {
 
 /// So much of a line over the limit is kept.
 const HEAD: usize = 4096;
-/// A buffer that grew beyond this is given back once it is empty.
-const KEEP: usize = 64 * 1024;
+/// Most bytes of one read.
+const READ: usize = 64 * 1024;
+
+thread_local! {
+    /// What a read lands in first. One per thread instead of one per connection: an idle client
+    /// holds no buffer at all.
+    static LANDING: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
+}
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Reads lines of at most 32 MiB.
@@ -53,12 +62,13 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buf[self.scanned..]) {
                 let end = self.scanned + at;
-                let mut line: Vec<u8> = self.buf.drain(..=end).collect();
+                let mut line = if end + 1 == self.buf.len() {
+                    std::mem::take(&mut self.buf)
+                } else {
+                    self.buf.drain(..=end).collect()
+                };
                 line.pop();
                 self.scanned = 0;
-                if self.buf.is_empty() && self.buf.capacity() > KEEP {
-                    self.buf = Vec::new();
-                }
                 if let Some(head) = self.skipping.take() {
                     return Ok(Line::TooLong(head));
                 }
@@ -76,13 +86,26 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 self.buf.clear();
                 self.scanned = 0;
             }
-            self.buf.reserve(8 * 1024);
-            let n = self.stream.read_buf(&mut self.buf).await?;
-            self.bytes += n as u64;
-            if n == 0 {
+            if self.fill().await? == 0 {
                 return Ok(Line::End);
             }
         }
+    }
+
+    /// Adds what the stream has to the buffer. Dropped midway it has taken nothing.
+    async fn fill(&mut self) -> std::io::Result<usize> {
+        let (stream, buf) = (&mut self.stream, &mut self.buf);
+        let n = std::future::poll_fn(|cx| {
+            LANDING.with_borrow_mut(|landing| {
+                let mut read = ReadBuf::new(landing);
+                ready!(Pin::new(&mut *stream).poll_read(cx, &mut read))?;
+                buf.extend_from_slice(read.filled());
+                Poll::Ready(Ok::<_, std::io::Error>(read.filled().len()))
+            })
+        })
+        .await?;
+        self.bytes += n as u64;
+        Ok(n)
     }
 }
 
@@ -127,5 +150,22 @@ mod tests {
         let (got, ()) = tokio::join!(all(Lines::with_max(rx, 5_000)), write);
         assert!(matches!(&got[0], Line::TooLong(h) if h.len() == HEAD && h[0] == b'x'));
         assert_eq!(got[1..3], [Line::Message(vec![b'y'; 100]), Line::Message(b"ok".to_vec())]);
+    }
+
+    #[tokio::test]
+    async fn the_limit_counts_the_newline_and_is_exact_however_the_bytes_come() {
+        for chunk in [1, 7, 100, 1000] {
+            let (mut tx, rx) = tokio::io::duplex(chunk);
+            let write = async move {
+                for n in [98, 99, 100, 101, 0, 5] {
+                    tx.write_all(format!("{}\n", "x".repeat(n)).as_bytes()).await.unwrap();
+                }
+            };
+            let (got, ()) = tokio::join!(all(Lines::with_max(rx, 100)), write);
+            let message = |n| Line::Message(vec![b'x'; n]);
+            assert_eq!((&got[0], &got[1]), (&message(98), &message(99)), "in pieces of {chunk}");
+            assert!(matches!((&got[2], &got[3]), (Line::TooLong(_), Line::TooLong(_))), "in pieces of {chunk}");
+            assert_eq!(got[4..], [message(0), message(5), Line::End]);
+        }
     }
 }

@@ -6,6 +6,7 @@
 use crate::host::paths::SOCKET_MAX;
 use interprocess::local_socket::tokio::Listener;
 use interprocess::local_socket::{GenericFilePath, ListenerOptions, ToFsName};
+use interprocess::os::unix::uds_local_socket::tokio::Listener as UnixListener;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -76,6 +77,17 @@ pub fn bind(path: &Path) -> Result<Listener, SocketError> {
     // The directory keeps others out from the first moment; the mode is for those who look.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(|e| fail(path, e))?;
     Ok(listener)
+}
+
+/// Takes a listener that a service manager opened. Its name is the manager's: it is not removed.
+///
+/// # Errors
+/// When the runtime does not take it.
+pub fn adopt(listener: std::os::unix::net::UnixListener) -> Result<Listener, SocketError> {
+    let failed = |e: std::io::Error| SocketError(format!("the socket that was handed over cannot be used: {e}"));
+    listener.set_nonblocking(true).map_err(failed)?;
+    let fd = std::os::fd::OwnedFd::from(listener);
+    UnixListener::try_from(fd).map(Listener::from).map_err(|e| failed(e.into()))
 }
 
 /// Tells when the socket's name is removed under a running daemon.

@@ -1,6 +1,6 @@
 //! Methods of the daemon as a whole: status, models, listing, prompts, schema.
 
-use super::{Answer, CallCtx, register};
+use super::{Answer, CallCtx, answered, register};
 use crate::daemon::Daemon;
 use crate::host::Env;
 use futures_util::FutureExt;
@@ -151,8 +151,7 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
             };
             let (reply, sent) = c.reply_session();
             c.daemon().registry.send(&id, crate::session::Cmd::Resume { env: p.env.map(Into::into), reply }).await;
-            let _ = sent.await;
-            Answer::Sent
+            answered(sent).await
         }
         .boxed()
     })?;
@@ -193,6 +192,5 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
 pub(super) async fn session_info(c: &CallCtx, id: SessionId) -> Answer<SessionResult> {
     let (reply, sent) = c.reply_session();
     c.daemon().registry.send(&id, crate::session::Cmd::Info { reply }).await;
-    let _ = sent.await;
-    Answer::Sent
+    answered(sent).await
 }

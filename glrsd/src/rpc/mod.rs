@@ -18,9 +18,9 @@ use glrs_protocol::frame::{self, Call, MAX_MESSAGE};
 use glrs_protocol::params::{Hello, HelloResult};
 use glrs_protocol::types::{ClientIdent, Limits};
 use glrs_protocol::{ErrorKind, Method, PROTOCOL, PROTOCOL_MIN, RpcError};
-use jsonrpsee::core::server::{MethodCallback, MethodResponse, ResponsePayload};
+use jsonrpsee::core::server::{MethodCallback, MethodResponse};
 use jsonrpsee::{ConnectionId, Extensions, RpcModule};
-use jsonrpsee_types::{ErrorObjectOwned, Id};
+use jsonrpsee_types::Id;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::panic::AssertUnwindSafe;
@@ -43,9 +43,8 @@ pub struct Peer {
 #[derive(Clone)]
 pub(crate) struct CallCtx {
     peer: Arc<Peer>,
-    id: Arc<RawValue>,
-    /// Whether an answer is wanted: a call without an id gets none.
-    wants: bool,
+    /// `None` for a notification: it is done, and nothing is answered.
+    id: Option<Arc<RawValue>>,
 }
 
 /// How a method answers.
@@ -54,6 +53,15 @@ pub(crate) enum Answer<T> {
     Now(Result<T, RpcError>),
     /// It was queued by whoever made it, before anything it caused.
     Sent,
+}
+
+/// Waits until whoever took a call has answered it. Where it was dropped instead (its session
+/// failed inside), the caller is told so: a call is never left without an answer.
+async fn answered<T>(sent: oneshot::Receiver<()>) -> Answer<T> {
+    match sent.await {
+        Ok(()) => Answer::Sent,
+        Err(_) => Answer::Now(Err(RpcError::internal("the session failed inside this call; nothing else is affected"))),
+    }
 }
 
 impl<T> From<Result<T, RpcError>> for Answer<T> {
@@ -76,8 +84,9 @@ impl CallCtx {
         &self.peer.conn
     }
 
+    /// The answer as a line; empty when none is owed.
     fn encode<T: Serialize>(&self, result: &Result<T, RpcError>) -> Bytes {
-        if self.wants { encode(&self.id, result) } else { Bytes::new() }
+        self.id.as_ref().map(|id| encode(id, result)).unwrap_or_default()
     }
 
     /// A reply that goes into the outbox from within the session, so that it precedes whatever the
@@ -94,12 +103,19 @@ impl CallCtx {
 }
 
 fn encode<T: Serialize>(id: &RawValue, result: &Result<T, RpcError>) -> Bytes {
+    let failed = |e: &RpcError| frame::encode_err(Some(id), e);
     let line = match result {
-        Ok(value) => frame::encode_ok(id, value).unwrap_or_else(|e| {
-            frame::encode_err(Some(id), &RpcError::internal(format!("the result did not serialise: {e}")))
-        }),
-        Err(e) => frame::encode_err(Some(id), e),
+        Ok(value) => frame::encode_ok(id, value)
+            .unwrap_or_else(|e| failed(&RpcError::internal(format!("the result did not serialise: {e}")))),
+        Err(e) => failed(e),
     };
+    if line.len() > MAX_MESSAGE {
+        // No client would read it: it would end the connection and everything else on it.
+        return Bytes::from(failed(&RpcError::new(
+            ErrorKind::Limit { what: "message bytes".into(), max: MAX_MESSAGE as u64 },
+            format!("the answer has {} bytes, a message {MAX_MESSAGE} at most: ask for less at once", line.len()),
+        )));
+    }
     Bytes::from(line)
 }
 
@@ -115,36 +131,31 @@ where
     F: Fn(CallCtx, M::Params) -> Handler<M::Result> + Send + Sync + 'static,
 {
     let handler = Arc::new(handler);
-    let callback = MethodCallback::Async(Arc::new(move |id, params, _conn: ConnectionId, max, ext: Extensions| {
+    // The answer goes into the outbox from here: ids come back as they were written, which
+    // jsonrpsee's own type does not do for every number.
+    let callback = MethodCallback::Async(Arc::new(move |_, params, _conn: ConnectionId, _, ext: Extensions| {
         let Some(call) = ext.get::<CallCtx>().cloned() else {
-            let e = RpcError::internal("a call came without its connection");
-            return std::future::ready(MethodResponse::error(id, error_object(&e))).boxed();
+            return std::future::ready(MethodResponse::notification()).boxed();
         };
-        let parsed = serde_json::from_str::<M::Params>(params.as_str().unwrap_or("{}"));
-        match parsed {
+        match serde_json::from_str::<M::Params>(params.as_str().unwrap_or("{}")) {
             Err(e) => {
-                let e = RpcError::params(format!("{}: {e}", M::NAME));
-                std::future::ready(MethodResponse::error(id, error_object(&e))).boxed()
+                let e: Result<M::Result, RpcError> = Err(RpcError::params(format!("{}: {e}", M::NAME)));
+                call.conn().reply(call.encode(&e));
+                std::future::ready(MethodResponse::notification()).boxed()
             }
             Ok(p) => {
-                let answer = handler(call, p);
-                async move { respond(id, answer.await, max) }.boxed()
+                let answer = handler(call.clone(), p);
+                async move {
+                    if let Answer::Now(result) = answer.await {
+                        call.conn().reply(call.encode(&result));
+                    }
+                    MethodResponse::notification()
+                }
+                .boxed()
             }
         }
     }));
     module.verify_and_insert(M::NAME, callback).map(|_| ()).map_err(|e| e.to_string())
-}
-
-fn respond<T: Serialize + Clone>(id: Id<'static>, answer: Answer<T>, max: usize) -> MethodResponse {
-    match answer {
-        Answer::Now(Ok(v)) => MethodResponse::response(id, ResponsePayload::success(v), max),
-        Answer::Now(Err(e)) => MethodResponse::error(id, error_object(&e)),
-        Answer::Sent => MethodResponse::notification(),
-    }
-}
-
-fn error_object(e: &RpcError) -> ErrorObjectOwned {
-    ErrorObjectOwned::owned(e.code, e.message.clone(), e.data.clone())
 }
 
 /// The module of all methods.
@@ -207,7 +218,7 @@ fn parse(bytes: &[u8]) -> Result<Call, RpcError> {
 
 /// JSON-RPC ids are strings, numbers or null; anything else is no id.
 fn valid_id(id: &RawValue) -> bool {
-    serde_json::from_str::<Id<'_>>(id.get()).is_ok()
+    id.get() == "null" || id.get().starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit())
 }
 
 trait PeerExt {
@@ -217,68 +228,56 @@ trait PeerExt {
 
 impl PeerExt for Arc<Peer> {
     fn call(&self, call: Call) -> BoxFuture<'static, Option<Bytes>> {
-        let id = call.id;
-        let wants = id.is_some();
-        let raw_id: Box<RawValue> = id.unwrap_or_else(|| RawValue::NULL.to_owned());
-        let fail = |e: &RpcError| now(frame::encode_err(Some(&raw_id), e));
-        if !valid_id(&raw_id) {
-            let e = RpcError::new(ErrorKind::InvalidRequest, "the id has to be a string, a number or null");
-            return now(frame::encode_err(None, &e));
+        let id: Option<Arc<RawValue>> = call.id.map(Arc::from);
+        let invalid = |words: &str| {
+            now(frame::encode_err(
+                id.as_deref().filter(|i| valid_id(i)),
+                &RpcError::new(ErrorKind::InvalidRequest, words),
+            ))
+        };
+        if id.as_deref().is_some_and(|i| !valid_id(i)) {
+            return invalid("the id has to be a string, a number or null");
         }
         if call.jsonrpc.as_deref() != Some("2.0") {
-            return fail(&RpcError::new(ErrorKind::InvalidRequest, "\"jsonrpc\" has to be \"2.0\""));
+            return invalid("\"jsonrpc\" has to be \"2.0\"");
         }
         let Some(method) = call.method else {
-            return fail(&RpcError::new(ErrorKind::InvalidRequest, "the request has no \"method\""));
+            return invalid("the request has no \"method\"");
         };
+        let ctx = CallCtx { peer: self.clone(), id };
+        let answer = |line: Bytes| std::future::ready((!line.is_empty()).then_some(line)).boxed();
+        let fail = |e: RpcError| answer(ctx.encode::<()>(&Err(e)));
         if call.params.as_ref().is_some_and(|p| !p.get().starts_with('{')) {
-            return fail(&RpcError::params("params have to be one object"));
+            return fail(RpcError::params("params have to be one object"));
         }
         if method == "hello" {
-            return now(encode(&raw_id, &self.hello(call.params.as_deref())).to_vec());
+            return answer(ctx.encode(&self.hello(call.params.as_deref())));
         }
         if self.ident.get().is_none() {
-            return fail(&RpcError::new(
+            return fail(RpcError::new(
                 ErrorKind::HelloRequired,
                 "say hello first: {\"method\":\"hello\",\"params\":{\"client\":{\"name\":\"…\"},\"protocol\":{\"min\":1,\"max\":1}}}",
             ));
         }
         let Some(MethodCallback::Async(callback)) = self.daemon.methods.method(&method) else {
-            let e = RpcError::new(
+            return fail(RpcError::new(
                 ErrorKind::MethodNotFound,
                 format!("there is no method {method}: `glrs schema` lists them"),
-            );
-            return fail(&e);
+            ));
         };
         let params = call.params.map_or_else(|| "{}".to_owned(), |p| p.get().to_owned());
         let params = jsonrpsee_types::Params::new(Some(&params)).into_owned();
-        let Ok(rpc_id) = serde_json::from_str::<Id<'_>>(raw_id.get()).map(Id::into_owned) else {
-            return fail(&RpcError::internal("the id changed while it was read"));
-        };
         let mut ext = Extensions::new();
-        ext.insert(CallCtx { peer: self.clone(), id: raw_id.clone().into(), wants });
-        let future = callback(rpc_id, params, ConnectionId(0), usize::MAX, ext);
+        ext.insert(ctx.clone());
+        let future = callback(Id::Null, params, ConnectionId(0), usize::MAX, ext);
         async move {
             // A fault in one call is an error of that call; the connection lives.
-            let response = AssertUnwindSafe(future).catch_unwind().await;
-            let line = match response {
-                Ok(r) if r.is_notification() => return None,
-                Ok(r) => {
-                    let json = r.into_json();
-                    let mut line = String::with_capacity(json.get().len() + 1);
-                    line.push_str(json.get());
-                    line.push('\n');
-                    Bytes::from(line)
-                }
-                Err(_) => {
-                    tracing::error!(%method, "a method failed inside");
-                    Bytes::from(frame::encode_err(
-                        Some(&raw_id),
-                        &RpcError::internal("glrsd failed inside this call; nothing else is affected"),
-                    ))
-                }
-            };
-            wants.then_some(line)
+            if AssertUnwindSafe(future).catch_unwind().await.is_err() {
+                tracing::error!(%method, "a method failed inside");
+                let e = RpcError::internal("glrsd failed inside this call; nothing else is affected");
+                ctx.conn().reply(ctx.encode::<()>(&Err(e)));
+            }
+            None
         }
         .boxed()
     }

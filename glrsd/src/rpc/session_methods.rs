@@ -1,7 +1,7 @@
 //! Methods of one session: each becomes a command in the session's mailbox.
 
 use super::daemon_methods::session_info;
-use super::{Answer, CallCtx, register};
+use super::{Answer, CallCtx, answered, register};
 use crate::net::conn::Attachment;
 use crate::session::{AttachPoint, Cmd, Reply, artifacts};
 use crate::store::LogReader;
@@ -40,8 +40,7 @@ fn command<T: Serialize + core::marker::Send + 'static>(
     async move {
         let (reply, sent) = c.reply::<T>();
         c.daemon().registry.send(&id, make(reply)).await;
-        let _ = sent.await;
-        Answer::Sent
+        answered(sent).await
     }
     .boxed()
 }
@@ -102,11 +101,15 @@ async fn attach(c: CallCtx, p: Attach) -> Answer<Snapshot> {
     let reply: Reply<Box<AttachPoint>> = Box::new(move |r| {
         let _ = tx.send(r);
     });
+    c.conn().joins(&p.id);
     let cmd = Cmd::Attach { who: c.who(), p: Box::new(p.clone()), wake: c.conn().wake.clone(), reply };
     c.daemon().registry.send(&p.id, cmd).await;
     let point = match rx.await {
         Ok(Ok(point)) => point,
-        Ok(Err(e)) => return Err(e).into(),
+        Ok(Err(e)) => {
+            c.conn().detach(&p.id);
+            return Err(e).into();
+        }
         Err(_) => return Err(RpcError::internal("the session went away: attach again")).into(),
     };
     let id = p.id.clone();
@@ -122,9 +125,17 @@ async fn attach(c: CallCtx, p: Attach) -> Answer<Snapshot> {
             Answer::Sent
         }
         Err(e) => {
-            c.daemon().registry.send(&id, Cmd::Detach { who: c.who() }).await;
+            leave(&c, &id).await;
             Err(e).into()
         }
+    }
+}
+
+/// Takes a client off a session. One that is not in memory has no clients.
+async fn leave(c: &CallCtx, id: &SessionId) {
+    c.conn().detach(id);
+    if let Some(h) = c.daemon().registry.live(id) {
+        let _ = h.tx.send(Box::new(Cmd::Detach { who: c.who() })).await;
     }
 }
 
@@ -257,8 +268,7 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
                 cwd: None,
             };
             c.daemon().registry.send(&p.id, Cmd::Set { who: c.who(), p: set, reply }).await;
-            let _ = sent.await;
-            Answer::Sent
+            answered(sent).await
         }
         .boxed()
     })?;
@@ -267,8 +277,7 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
             let (reply, sent) = c.reply_session();
             let id = p.id.clone();
             c.daemon().registry.send(&id, Cmd::Set { who: c.who(), p, reply }).await;
-            let _ = sent.await;
-            Answer::Sent
+            answered(sent).await
         }
         .boxed()
     })?;
@@ -277,8 +286,7 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
     register::<SessionAttachM, _>(m, |c, p| attach(c, p).boxed())?;
     register::<SessionDetachM, _>(m, |c, p| {
         async move {
-            c.conn().detach(p.id.as_str());
-            c.daemon().registry.send(&p.id, Cmd::Detach { who: c.who() }).await;
+            leave(&c, &p.id).await;
             Ok(Done {}).into()
         }
         .boxed()

@@ -59,6 +59,9 @@ pub struct NewSession {
     pub env: Env,
 }
 
+/// Told when a session has ended, with what is left in its mailbox.
+pub type Gone = Box<dyn FnOnce(&SessionId, Vec<Box<Cmd>>) + Send>;
+
 /// Title, renamed, model, variant, mode, cwd, saved.
 pub(super) type Face = (String, bool, String, Option<String>, Mode, String, bool);
 
@@ -144,12 +147,7 @@ pub(super) struct Actor {
 }
 
 /// Starts a session's task. `gone` is called when it has ended, with what is left in its mailbox.
-pub fn spawn(
-    shared: Arc<Shared>,
-    id: SessionId,
-    origin: Origin,
-    gone: Box<dyn FnOnce(&SessionId, Vec<Cmd>) + Send>,
-) -> Handle {
+pub fn spawn(shared: Arc<Shared>, id: SessionId, origin: Origin, gone: Gone) -> Handle {
     let (tx, mut rx) = mpsc::channel(MAILBOX);
     let feed = Arc::new(Feed::default());
     let info = Arc::new(Mutex::new(None));
@@ -173,12 +171,13 @@ pub fn spawn(
         if let Exit::Failed(error) = exit {
             refuse(&mut rx, &error, &info, &feed, &shared).await;
         }
+        feed.close("the session was unloaded; attach again");
         rx.close();
         let mut rest = Vec::new();
-        while let Ok(cmd) = rx.try_recv() {
+        // To the last one: `recv` also waits for senders that had a place already.
+        while let Some(cmd) = rx.recv().await {
             rest.push(cmd);
         }
-        feed.close("the session was unloaded; attach again");
         gone(&id, rest);
     });
     handle
@@ -187,7 +186,7 @@ pub fn spawn(
 /// Answers everyone with `error`. A session that is merely absent goes when its mailbox is empty;
 /// a broken one stays, so that its state can be seen.
 async fn refuse(
-    rx: &mut mpsc::Receiver<Cmd>,
+    rx: &mut mpsc::Receiver<Box<Cmd>>,
     error: &RpcError,
     info: &Mutex<Option<SessionInfo>>,
     feed: &Feed,
@@ -205,7 +204,7 @@ async fn refuse(
     }
     loop {
         let cmd = if internal { rx.recv().await } else { rx.try_recv().ok() };
-        match cmd {
+        match cmd.map(|c| *c) {
             Some(Cmd::Stop { .. }) | None => return,
             Some(cmd) => cmd.fail(error.clone()),
         }
@@ -270,7 +269,7 @@ async fn next_brief(rx: &mut Option<tokio::sync::oneshot::Receiver<Result<String
 }
 
 impl Actor {
-    async fn serve(&mut self, rx: &mut mpsc::Receiver<Cmd>) -> Exit {
+    async fn serve(&mut self, rx: &mut mpsc::Receiver<Box<Cmd>>) -> Exit {
         self.touch();
         self.run_on().await;
         loop {
@@ -284,7 +283,7 @@ impl Actor {
             let timer = self.next_timer();
             tokio::select! {
                 cmd = rx.recv() => match cmd {
-                    Some(cmd) => self.command(cmd).await,
+                    Some(cmd) => self.command(*cmd).await,
                     None => return self.leave().await,
                 },
                 event = next_event(&mut self.events) => match event {
@@ -330,7 +329,7 @@ impl Actor {
             Cmd::Detach { who } => self.detach(&who),
             Cmd::Resume { env, reply } => {
                 if let Some(env) = env {
-                    self.env = Arc::new(env);
+                    self.env = self.shared.envs.share(env);
                 }
                 reply(Ok(self.info()));
             }
@@ -485,22 +484,20 @@ impl Actor {
         if raws.is_empty() || self.foreign {
             return Vec::new();
         }
-        let mut next = self.log.len() + 1;
         let mut out = Vec::with_capacity(raws.len());
-        for raw in &raws {
-            self.summary.apply(next, raw.get());
-            if let "cleared" | "custom" = glrs_protocol::entry::kind_of(raw.get()).as_ref()
-                && (raw.get().starts_with("{\"type\":\"cleared\"")
-                    || crate::fold::context::rewound_to(raw.get()).is_some())
-            {
+        for (n, raw) in (self.log.len() + 1..).zip(&raws) {
+            let raw = raw.get();
+            self.summary.apply(n, raw);
+            let rewound = crate::fold::context::rewound_to(raw).is_some();
+            if rewound || glrs_protocol::entry::kind_of(raw) == "cleared" {
+                // A brief that is being written no longer fits what it was cut from.
                 self.course.generation += 1;
             }
             match &mut self.ctx {
-                Some(_) if crate::fold::context::rewound_to(raw.get()).is_some() => self.ctx = None,
-                Some(ctx) => ctx.apply(next, raw.get()),
+                Some(_) if rewound => self.ctx = None,
+                Some(ctx) => ctx.apply(n, raw),
                 None => {}
             }
-            next += 1;
         }
         let tokens = self.context_tokens();
         let first = match self.log.append(&raws, tokens) {

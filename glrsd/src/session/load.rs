@@ -172,7 +172,7 @@ impl Actor {
             events: None,
             next_piece: 0,
             clients: BTreeMap::new(),
-            env: Arc::new(env),
+            env: shared.envs.share(env),
             seen: Arc::default(),
             disk: Disk { ok: true, path: None, why: None },
             disk_retry: None,
@@ -334,7 +334,7 @@ impl Actor {
     }
 
     /// A call's line for people.
-    fn detail_of(&self, call: &ToolCall) -> String {
+    pub(super) fn detail_of(&self, call: &ToolCall) -> String {
         let tool = self.shared.tools.iter().find(|t| t.spec().name == call.name);
         tool.map(|t| t.detail(&call.input)).unwrap_or_default()
     }

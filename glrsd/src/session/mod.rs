@@ -21,6 +21,7 @@ mod turning;
 mod view;
 
 use crate::config;
+use crate::host::env::Envs;
 use crate::host::{Env, Paths};
 use crate::model::ModelSets;
 use crate::store::{LogReader, Store};
@@ -60,6 +61,8 @@ pub struct Shared {
     pub models: ModelSets,
     /// Tools, in prompt order.
     pub tools: Vec<Arc<dyn Tool>>,
+    /// The environments of sessions; those that are equal are one.
+    pub envs: Envs,
     /// Configuration by directory.
     pub config: config::Cache,
     /// Rows of sessions in memory, for the roster: called on each change.
@@ -190,8 +193,8 @@ pub enum Cmd {
 pub struct Handle {
     /// Its id.
     pub id: SessionId,
-    /// Its mailbox.
-    pub tx: mpsc::Sender<Cmd>,
+    /// Its mailbox. Boxed, since a channel makes room for many at once: a session at rest is small.
+    pub tx: mpsc::Sender<Box<Cmd>>,
     /// Its feed.
     pub feed: Arc<Feed>,
     info: Arc<Mutex<Option<SessionInfo>>>,

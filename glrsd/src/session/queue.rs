@@ -4,6 +4,26 @@ use glrs_protocol::types::{QueueRow, SendMode};
 use glrs_protocol::{ErrorKind, RpcError};
 use serde::{Deserialize, Serialize};
 
+/// Most bytes of one message as JSON text. With what surrounds it in an entry or a queue row it
+/// still fits one line of the wire; a larger one could be accepted and then shown to nobody.
+const MAX_TEXT: usize = 8 * 1024 * 1024;
+/// Most bytes of all waiting messages: the queue travels as a whole.
+const MAX_WAITING: usize = 16 * 1024 * 1024;
+
+/// Bytes of a text as JSON.
+fn weight(text: &str) -> usize {
+    let escapes = |b: &u8| match b {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 1,
+        0..0x20 => 5,
+        _ => 0,
+    };
+    text.len() + text.as_bytes().iter().map(escapes).sum::<usize>()
+}
+
+fn too_much(what: &str, max: usize, words: &str) -> RpcError {
+    RpcError::new(ErrorKind::Limit { what: what.into(), max: max as u64 }, words)
+}
+
 /// A waiting message with the key of the call that made it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -61,6 +81,24 @@ impl Queue {
             ));
         }
         Ok(i)
+    }
+
+    /// Whether a message fits: in itself, and beside the rows that wait (but for `instead`).
+    ///
+    /// # Errors
+    /// `limit` when it does not.
+    pub fn room_for(&self, text: &str, attachments: usize, instead: Option<u64>) -> Result<(), RpcError> {
+        let new = weight(text) + attachments;
+        if new > MAX_TEXT {
+            let words = "the message is too large to be shown to everyone: attach a file by its path instead";
+            return Err(too_much("message text", MAX_TEXT, words));
+        }
+        let others = self.rows.iter().filter(|w| Some(w.row.row) != instead);
+        if others.map(|w| weight(&w.row.text)).sum::<usize>() + new > MAX_WAITING {
+            let words = "the waiting messages are too large together: let some run or take some back";
+            return Err(too_much("queue bytes", MAX_WAITING, words));
+        }
+        Ok(())
     }
 
     /// The row with this key.

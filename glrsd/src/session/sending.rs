@@ -89,6 +89,9 @@ impl Actor {
             let kind = ErrorKind::Limit { what: "queue rows".into(), max: MAX_QUEUE_ROWS as u64 };
             return reply(Err(RpcError::new(kind, "too many messages wait: let some run or take some back")));
         }
+        if let Err(e) = self.queue.room_for(&p.text, attachments.len(), None) {
+            return reply(Err(e));
+        }
         let key = p.key.unwrap_or_else(|| format!("glrsd-{}", self.word()));
         let w = Waiting {
             row: QueueRow {
@@ -297,6 +300,9 @@ impl Actor {
             Ok(at) => at,
             Err(e) => return reply(Err(e)),
         };
+        if let Err(e) = self.queue.room_for(&p.text, 0, Some(p.row)) {
+            return reply(Err(e));
+        }
         let mut w = self.queue.rows[at].clone();
         w.row.text = p.text;
         w.row.version += 1;

@@ -110,17 +110,18 @@ impl Actor {
             entries
                 .push((Entry::Assistant(entry::Assistant { text: p.text, partial: true, at: at.clone() }), Some(p.of)));
         }
-        // Calls that had begun and have no result are entries of their own.
+        // Calls that have no result are entries of their own, those that had not begun as well: the
+        // model is told of each.
         for c in r.calls.iter().filter(|c| c.output.is_none()) {
-            let Some(started) = c.started else { continue };
+            let detail = if c.started.is_some() { c.detail.clone() } else { self.detail_of(&c.call) };
             let of = r.tools.iter().find(|t| t.call_id == c.call.id).map(|t| t.of.clone());
             let shown = r.pieces.iter().find(|p| p.call.as_deref() == Some(&c.call.id)).map(|p| p.text.clone());
             let text = crate::tools::clip::clip_plain(&shown.unwrap_or_default(), crate::turn::RESULT_CHARS - 200);
             let result = if text.is_empty() { BROKEN_CALL.to_owned() } else { format!("{text}\n[{BROKEN_CALL}]") };
             let tool = entry::Tool {
                 name: c.call.name.clone(),
-                detail: c.detail.clone(),
-                elapsed_ms: started.elapsed().as_millis() as u64,
+                detail,
+                elapsed_ms: c.started.map_or(0, |s| s.elapsed().as_millis() as u64),
                 ok: false,
                 input: Some(c.call.input.clone()),
                 result: Some(result),

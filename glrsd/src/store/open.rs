@@ -5,7 +5,7 @@
 
 use super::disk::{Stamp, open_regular, read_range};
 use super::error::LoadError;
-use super::foreign::{self, Loaded, Unreadable};
+use super::foreign::{self, HOLE, Loaded, Unreadable};
 use super::json;
 use super::layout::{HEADER, Header, TRAILER, Trailer, whole_entry_in};
 use super::lines::{Backward, Forward};
@@ -20,6 +20,8 @@ const HEADER_MAX: u64 = 64 * 1024 * 1024;
 /// Files up to this size are checked whole: that costs a millisecond or two and finds what was
 /// damaged long after it was synced.
 const CHECK_WHOLE: u64 = 1024 * 1024;
+/// Up to this size a file with damage among its newest lines is mended whole, in memory.
+const MEND_MAX: u64 = 64 * 1024 * 1024;
 /// Bytes at the end in which the trailer is looked for; one of ours has at most some 150.
 const TRAILER_MAX: u64 = 4096;
 
@@ -38,6 +40,9 @@ pub(crate) struct Ours {
     pub(crate) count: u64,
     /// Lines that hold no whole entry but keep their number, as far as they were checked.
     pub(crate) bad: u64,
+    /// Whether such lines, with whole entries behind them, stand where the file is not known to be
+    /// on disk: a later page got there without an earlier one.
+    unsettled_holes: bool,
     /// How far the file is known to be on disk.
     pub(crate) synced: u64,
     pub(crate) updated_at: String,
@@ -78,6 +83,9 @@ pub(crate) fn open(path: &Path, id: &SessionId, write: bool) -> Result<Opened, L
         Err(e) => return Err(disk(e)),
     };
     let file = match ours(file, stamp, writable, id).map_err(disk)? {
+        Ok(ours) if ours.unsettled_holes && ours.end <= MEND_MAX => {
+            return Ok(Opened::Foreign(Box::new(ours.mended().map_err(disk)?), stamp));
+        }
         Ok(ours) => return Ok(Opened::Ours(Box::new(ours))),
         Err(file) => file,
     };
@@ -110,6 +118,7 @@ fn ours(file: File, stamp: Stamp, writable: bool, id: &SessionId) -> io::Result<
         end: start,
         count: 0,
         bad: 0,
+        unsettled_holes: false,
         synced: start,
         updated_at: String::new(),
         context_tokens: 0,
@@ -178,6 +187,8 @@ impl Ours {
             return Ok(false);
         }
         self.bad = seen.bad;
+        // A mark that does not fit is damage of another kind, and for `check --repair`.
+        self.unsettled_holes = known && seen.inside;
         self.count = if whole { seen.lines } else { t.entries.max(seen.lines) };
         if seen.good_end < found.at && self.synced < found.at {
             // The last lines never reached the disk whole.
@@ -211,6 +222,7 @@ impl Ours {
         let keep = seen.good_end.max(self.start);
         self.count = seen.lines - seen.lines_behind(keep);
         self.bad = seen.bad - seen.lines_behind(keep).min(seen.bad);
+        self.unsettled_holes = seen.inside;
         if self.count == 0 || seen.glued {
             return Ok(false);
         }
@@ -264,6 +276,7 @@ impl Ours {
             seen.lines += 1;
             if whole_entry_in(line.bytes).is_some() {
                 seen.good_end = line.end();
+                seen.inside |= seen.lines_behind(self.synced) > 0;
                 seen.behind.clear();
             } else {
                 seen.bad += 1;
@@ -273,6 +286,34 @@ impl Ours {
             }
         }
         Ok(seen)
+    }
+
+    /// The file in memory, with a notice under the number of each line that holds no whole entry;
+    /// the first append writes it so, and keeps the file as it was. Left in place, such lines would
+    /// make it no JSON for as long as it is appended to.
+    fn mended(self) -> io::Result<Loaded> {
+        let mut body = self.header.line.clone();
+        let mut count = 0;
+        let mut lines = Forward::new(&self.file, self.start, self.end);
+        while let Some(line) = lines.next()? {
+            count += 1;
+            if count > 1 {
+                body.push(b',');
+            }
+            body.extend_from_slice(whole_entry_in(line.bytes).unwrap_or(HOLE));
+            body.push(b'\n');
+        }
+        let mut notices = self.notices;
+        notices.push(format!("{} damaged lines could not be read; the file as it was is kept beside it.", self.bad));
+        Ok(Loaded {
+            header: self.header,
+            body,
+            count,
+            updated_at: self.updated_at,
+            context_tokens: self.context_tokens,
+            notices,
+            lossy: true,
+        })
     }
 
     /// The `at` of the last whole entry before `end`.
@@ -294,6 +335,8 @@ struct Seen {
     bad: u64,
     /// Whether a document starts inside a line: the whole one is chosen elsewhere.
     glued: bool,
+    /// Whether a bad line that may not have reached the disk has a whole entry behind it.
+    inside: bool,
     /// Behind the last whole entry.
     good_end: u64,
     /// Where the bad lines behind it start.

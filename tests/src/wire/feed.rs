@@ -5,7 +5,7 @@
 
 use super::OURS;
 use crate::view::View;
-use crate::wait::Watched;
+use crate::wait::{PATIENCE, Watched};
 use glrs_protocol::event::EventFrame;
 use glrs_protocol::params::Snapshot;
 use serde_json::Value;
@@ -31,6 +31,8 @@ pub(super) struct Seen {
     pub views: BTreeMap<String, View>,
     pub faults: Vec<String>,
     pub closed: bool,
+    /// While true nothing more is read, as from a terminal that is stopped.
+    pub paused: bool,
 }
 
 /// Reads lines until the connection ends.
@@ -39,6 +41,7 @@ pub(super) fn read_all(stream: UnixStream, seen: &Watched<Seen>) {
     let mut line = Vec::new();
     loop {
         line.clear();
+        seen.wait_for(PATIENCE, |s| (!s.paused).then_some(()));
         match input.read_until(b'\n', &mut line) {
             Ok(n) if n > 0 => seen.update(|s| s.line(&line)),
             _ => break seen.update(|s| s.closed = true),
