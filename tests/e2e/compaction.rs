@@ -454,6 +454,7 @@ fn a_failing_summariser_is_not_asked_again_and_again() {
 #[test]
 fn one_long_turn_is_cut_inside_and_its_request_stays_verbatim() {
     let s = scene(json!({}));
+    fs::write(s.home.file("AGENTS.md"), "AGENTS-MARK: be brief").unwrap();
     fs::write(s.home.file("big.txt"), "line of the big file\n".repeat(400)).unwrap();
     for i in 0..9 {
         let tokens = if i == 8 { 15_500 } else { 1_000 + 1_000 * i };
@@ -472,6 +473,8 @@ fn one_long_turn_is_cut_inside_and_its_request_stays_verbatim() {
     starts_with_brief(&last, BRIEF);
     let sent = all(&last);
     assert_eq!(sent.matches("the long request").count(), 1);
+    assert_eq!(sent.matches("AGENTS-MARK").count(), 1, "instructions that were kept are not sent again");
+    assert!(!all(&s.fake.requests()[9]).contains("AGENTS-MARK"), "instructions are never summarised");
     let kept = sent.matches("tool_result").count();
     assert!((3..9).contains(&kept), "{kept} results kept");
     assert!(view.of_type("compacted")[0]["request"].is_array(), "{:?}", view.of_type("compacted"));
@@ -506,5 +509,72 @@ fn what_cannot_shrink_is_named_and_not_tried_a_third_time() {
     s.fake.answer_by(|_| Reply::say(BRIEF));
     assert_eq!(compact(&s).unwrap()["outcome"], "compacted");
     assert_eq!(s.wire.wait_view(&s.id, "over", |v| v.compaction["state"] != "writing").compaction["state"], "none");
+    s.fake.assert_clean();
+}
+
+#[test]
+fn instructions_that_went_are_sent_again_once() {
+    let s = scene(json!({}));
+    fs::write(s.home.file("AGENTS.md"), "AGENTS-MARK: be brief").unwrap();
+    talk(&s, 3);
+    s.fake.answer_by(|b| Reply::say(if is_brief(b) { BRIEF } else { "ok" }));
+    assert_eq!(compact(&s).unwrap()["outcome"], "compacted");
+    assert!(!all(&s.fake.requests()[3]).contains("AGENTS-MARK"));
+    s.wire.turn(&s.id, "four");
+    s.wire.turn(&s.id, "five");
+    assert_eq!(all(&s.fake.requests()[5]).matches("AGENTS-MARK").count(), 1);
+    s.fake.assert_clean();
+}
+
+#[test]
+fn going_back_before_a_compaction_brings_the_whole_history_back() {
+    let s = scene(json!({}));
+    talk(&s, 3);
+    let to = *s.wire.view(&s.id).entries.iter().find(|(_, e)| e["text"] == "question-2").unwrap().0;
+    s.fake.answer_by(|b| Reply::say(if is_brief(b) { BRIEF } else { "ok" }));
+    assert_eq!(compact(&s).unwrap()["outcome"], "compacted");
+    s.wire.turn(&s.id, "later");
+    s.wire.ok("session/rewind", s.with(json!({"to": to, "files": false})));
+    s.wire.turn(&s.id, "instead");
+    let sent = all(&s.fake.requests()[5]);
+    assert!(sent.contains("question-0") && sent.contains("answer-1") && !sent.contains("earlier-conversation"));
+    assert!(!sent.contains("question-2") && !sent.contains("later"));
+    s.wire.ok("session/clear", s.with(json!({})));
+    s.wire.turn(&s.id, "afresh");
+    assert!(text(&s.fake.requests()[6].messages()[0]).starts_with("afresh"));
+    assert_eq!(briefs(&s.fake), 1);
+    s.fake.assert_clean();
+}
+
+#[test]
+fn a_session_that_goes_answers_whoever_waits_for_its_brief() {
+    let mut s = scene(json!({}));
+    talk(&s, 3);
+    let other = s.home.wire("bob");
+    let begin = |s: &Scene| {
+        let gate = Gate::new();
+        s.fake.reply(Reply::say(BRIEF).held_back(&gate));
+        let call = other.start("session/compact", s.with(json!({})));
+        gate.wait_reached();
+        call
+    };
+    let call = begin(&s);
+    s.wire.ok("session/delete", s.with(json!({"force": true})));
+    assert_eq!(other.reply(call).unwrap_err()["data"]["kind"], "cancelled");
+    s.fake.wait_aborted(4);
+    // A daemon that is asked to stop does not wait for a brief.
+    s.id = s.wire.new_session(&s.home, json!({}));
+    talk(&s, 3);
+    begin(&s);
+    s.daemon.term();
+    assert!(s.daemon.wait(glrs_tests::PATIENCE).is_some());
+    s.fake.wait_aborted(8);
+    s.daemon = s.home.daemon();
+    s.wire = s.home.wire("ann");
+    s.wire.attach(&s.id, json!({"env": s.home.env()}));
+    s.fake.reply(Reply::say("whole"));
+    s.wire.turn(&s.id, "and now");
+    assert!(text(&s.fake.requests()[8].messages()[0]).starts_with("question-0"));
+    assert_eq!(s.fake.count(), 9);
     s.fake.assert_clean();
 }

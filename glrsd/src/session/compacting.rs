@@ -11,6 +11,7 @@ use crate::compact::{Numbers, artifact, brief, cut, micro};
 use crate::fold::context::Stored;
 use crate::fold::micro::{entry_of, is_marker};
 use crate::store::Store;
+use crate::turn::prompt::has_place;
 use glrs_protocol::entry::{Compacted, Entry};
 use glrs_protocol::event::{CompactionEvent, Event};
 use glrs_protocol::message::{Message, Output, Part};
@@ -345,7 +346,11 @@ impl Actor {
         }
         self.course.generation += 1;
         let recorded = self.record(&entries);
-        self.told = None;
+        // Instructions that are still in what was kept are not sent a second time.
+        let told = |s: &Stored| s.message.parts.iter().any(|p| matches!(p, Part::Text(t) if has_place(t)));
+        if !self.ctx.as_ref().is_some_and(|c| c.stored().iter().any(told)) {
+            self.told = None;
+        }
         let synced = if recorded.is_empty() { Err(self.not_recorded()) } else { self.sync().await };
         for r in w.replies {
             r(match &synced {
