@@ -8,6 +8,8 @@
 
 mod bad_input;
 mod cli;
+mod compaction;
+mod compaction_kinds;
 mod crash;
 mod equivalence;
 mod files;

@@ -8,6 +8,7 @@ use crate::fold::context::{BRIEF_CLOSE, BRIEF_OPEN};
 use crate::host::Env;
 use crate::model::{Call, Chunk, Failure, Model, Sink, Stop};
 use crate::tools::clip::clip_plain;
+use crate::turn::prompt::CONTEXT_OPEN;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use glrs_protocol::message::{Message, Output, Part, Role};
@@ -62,6 +63,21 @@ impl Sink for Silent {
     }
 }
 
+/// A message's block of context without the instructions in it: those are sent again anyway, so
+/// they are never part of what is summarised.
+fn without_instructions(block: &str) -> String {
+    const END: &str = "</instructions>\n";
+    let mut out = String::with_capacity(block.len());
+    let mut rest = block;
+    while let Some(at) = rest.find("<instructions path=\"") {
+        let Some(end) = rest[at..].find(END) else { break };
+        out.push_str(&rest[..at]);
+        rest = &rest[at + end + END.len()..];
+    }
+    out.push_str(rest);
+    out
+}
+
 /// The conversation as text for the summariser, clipped.
 fn transcript(messages: &[Arc<Message>]) -> Vec<String> {
     messages
@@ -80,7 +96,12 @@ fn transcript(messages: &[Arc<Message>]) -> Vec<String> {
                     Part::Other(_) => {}
                     other => {
                         let mut one = String::new();
-                        piece(&mut one, m.role, other);
+                        match other {
+                            Part::Text(t) if m.role == Role::User && t.starts_with(CONTEXT_OPEN) => {
+                                piece(&mut one, m.role, &Part::Text(without_instructions(t)));
+                            }
+                            _ => piece(&mut one, m.role, other),
+                        }
                         out.push_str(&clip_plain(&one, PIECE_CHARS));
                         out.push('\n');
                     }
@@ -172,6 +193,13 @@ mod tests {
         assert!(parts.iter().all(|p| p.len() <= 1000) && parts.len() > 10);
         assert_eq!(parts.concat(), pieces.concat());
         assert!(chunks(vec!["y".repeat(10_000)], 1000)[0].len() <= 1000);
+    }
+
+    #[test]
+    fn instructions_are_left_out_and_the_rest_of_their_block_stays() {
+        let block = "<context>\nWorking directory: /w\n<instructions path=\"/w/AGENTS.md\">\nrule\n</instructions>\n<file path=\"a\">\nx\n</file>\n</context>";
+        let left = without_instructions(block);
+        assert_eq!(left, "<context>\nWorking directory: /w\n<file path=\"a\">\nx\n</file>\n</context>");
     }
 
     #[test]

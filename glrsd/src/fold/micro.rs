@@ -21,6 +21,14 @@ pub fn is_marker(output: &Output) -> bool {
     matches!(output, Output::Text(t) if t.starts_with(MARKER))
 }
 
+/// The entry that a marker names; `None` for any other output.
+pub fn entry_of(output: &Output) -> Option<u64> {
+    match output {
+        Output::Text(t) => t.strip_prefix(MARKER)?.rsplit_once(", entry ")?.1.split_once(';')?.0.parse().ok(),
+        _ => None,
+    }
+}
+
 /// Puts markers in place of the results of these entries. Messages without one are not touched.
 pub fn apply(stored: &mut [Stored], entries: &HashMap<String, u64>, chosen: &[u64]) {
     for s in stored {
@@ -45,5 +53,18 @@ pub fn apply(stored: &mut [Stored], entries: &HashMap<String, u64>, chosen: &[u6
             })
             .collect();
         s.message = Arc::new(Message { role: s.message.role, parts });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_names_its_entry() {
+        let output = |t: &str| Output::Text(t.to_owned());
+        assert_eq!(entry_of(&output(&marker("read, entry 7;", 5_000, 42))), Some(42));
+        assert_eq!(entry_of(&output("read, entry 7; x")), None);
+        assert!(is_marker(&output(&marker("read", 1, 2))));
     }
 }

@@ -206,6 +206,8 @@ impl Summary {
                     self.model = Some(m);
                 }
             }
+            // The provider's figure was of a context with the whole results.
+            "glrs:micro" => self.restart(),
             "glrs:mode" => self.mode = serde_json::from_str::<ModeChoice>(data).ok().map(|m| m.mode).or(self.mode),
             "glrs:cwd" => self.cwd = serde_json::from_str::<CwdChoice>(data).ok().map(|c| c.cwd).or(self.cwd.take()),
             "glrs:plan" => {

@@ -103,7 +103,7 @@ pub(super) struct Actor {
     /// A brief that is being written or waits to land.
     pub writing: Option<super::compacting::Writing>,
     pub brief_rx: Option<tokio::sync::oneshot::Receiver<Result<String, String>>>,
-    pub course: super::compacting::Course,
+    pub course: super::course::Course,
     /// How many artifacts there were when the turn began.
     pub artifacts: usize,
     pub compact_key: Option<(String, String)>,
@@ -301,6 +301,7 @@ impl Actor {
     }
 
     async fn leave(&mut self) -> Exit {
+        self.drop_brief("the session was unloaded");
         if let Some(why) = &self.stopping {
             self.feed.close(why);
         }

@@ -34,7 +34,8 @@ pub fn list(store: &Store, id: &SessionId) -> Result<ArtifactList, RpcError> {
         if !is_name(&name) {
             continue;
         }
-        let text = load(store, id, &name)?;
+        // One that is deleted this moment is not there any more; the others are.
+        let Ok(text) = load(store, id, &name) else { continue };
         let (head, _) = artifact::parse(&text).unwrap_or_default();
         artifacts.push(ArtifactRow {
             artifact: name,
@@ -45,7 +46,11 @@ pub fn list(store: &Store, id: &SessionId) -> Result<ArtifactList, RpcError> {
             bytes: text.len() as u64,
         });
     }
-    artifacts.sort_by(|a, b| a.artifact.cmp(&b.artifact));
+    // Those of one millisecond are numbered: the shorter name is the older one.
+    artifacts.sort_by(|a, b| {
+        let key = |r: &ArtifactRow| (r.created_at.clone(), r.artifact.len(), r.artifact.clone());
+        key(a).cmp(&key(b))
+    });
     Ok(ArtifactList { artifacts })
 }
 

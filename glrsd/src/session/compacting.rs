@@ -5,15 +5,19 @@
 
 use super::actor::Actor;
 use super::history::keyed_hash;
+use super::toolctx::recall;
 use super::{Reply, Who};
 use crate::compact::{Numbers, artifact, brief, cut, micro};
 use crate::fold::context::Stored;
+use crate::fold::micro::{entry_of, is_marker};
+use crate::store::Store;
+use crate::turn::prompt::has_place;
 use glrs_protocol::entry::{Compacted, Entry};
 use glrs_protocol::event::{CompactionEvent, Event};
-use glrs_protocol::message::Message;
+use glrs_protocol::message::{Message, Output, Part};
 use glrs_protocol::params::{Compact, CompactResult};
 use glrs_protocol::types::{Compaction, CompactionState};
-use glrs_protocol::{ErrorKind, RpcError};
+use glrs_protocol::{ErrorKind, RpcError, SessionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,37 +50,13 @@ pub(super) struct Writing {
     kept: usize,
     tokens: u64,
     estimate: u64,
+    /// A person asked for it.
+    forced: bool,
     /// The history it was cut from: a later clear, rewind or compaction makes another one.
     generation: u64,
     replies: Vec<Reply<CompactResult>>,
     /// The answer, once it is there and waits for the turn's end.
     ready: Option<Result<String, String>>,
-}
-
-/// What a compaction's course needs to remember between attempts.
-#[derive(Default)]
-pub(super) struct Course {
-    /// Nothing more by itself until a provider reports again.
-    pub waits_for_report: bool,
-    /// How many in a row freed less than a tenth.
-    poor: u32,
-    /// An overflow was answered with a compaction, and nothing was reported since.
-    pub overflowed: bool,
-    /// Counts clears, rewinds and compactions.
-    pub generation: u64,
-}
-
-impl Course {
-    /// A person did something, or a provider reported: try again when it is due.
-    pub fn refresh(&mut self) {
-        self.poor = 0;
-        self.waits_for_report = false;
-    }
-
-    /// Whether it gave up by itself.
-    pub fn stuck(&self) -> bool {
-        self.poor >= 2
-    }
 }
 
 impl Actor {
@@ -108,13 +88,16 @@ impl Actor {
     }
 
     /// Whether room has to be made now.
-    pub(super) fn compaction_due(&self) -> bool {
-        self.writing.is_none()
-            && !self.course.waits_for_report
-            && !self.course.stuck()
-            && self.stopping.is_none()
-            && self.disk.ok
-            && self.numbers().past(self.usage().context_tokens)
+    pub(super) async fn compaction_due(&mut self) -> bool {
+        let free = self.writing.is_none() && self.stopping.is_none() && self.disk.ok;
+        if !free || !self.course.ready() || self.numbers().line == 0 {
+            return false;
+        }
+        // What is only estimated is estimated from the history, so that has to be in memory.
+        if self.usage().estimated && !self.log.is_empty() && self.fold_context().await.is_err() {
+            return false;
+        }
+        self.numbers().past(self.usage().context_tokens)
     }
 
     /// `/compact`.
@@ -130,11 +113,22 @@ impl Actor {
         if self.running.is_some() || self.starting.is_some() {
             return reply(Err(self.busy("compact")));
         }
-        if self.writing.is_some() {
+        if let Some(w) = &mut self.writing {
+            if p.key.is_some() && self.compact_key == p.key.map(|k| (k, hash)) {
+                // The same call again, on another connection: it gets the same answer.
+                w.replies.push(reply);
+                return;
+            }
             return reply(Err(RpcError::new(
                 ErrorKind::Busy { state: "compacting".into() },
                 "a brief is being written already: wait for it, or stop it (esc)",
             )));
+        }
+        if !self.disk.ok {
+            return reply(Err(self.disk_error()));
+        }
+        if self.stopping.is_some() {
+            return reply(Err(RpcError::new(ErrorKind::ShuttingDown, "the daemon is stopping: try again in a moment")));
         }
         self.course.refresh();
         self.compact_key = p.key.map(|k| (k, hash));
@@ -143,20 +137,23 @@ impl Actor {
     }
 
     /// Cuts and starts writing the brief. Where nothing can be cut, large old results make room.
+    /// Answers whether anything could be done.
     pub(super) async fn start_brief(
         &mut self,
         forced: bool,
         instruction: Option<String>,
         replies: Vec<Reply<CompactResult>>,
-    ) {
+    ) -> bool {
         let fail = |replies: Vec<Reply<CompactResult>>, e: &RpcError| {
             for r in replies {
                 r(Err(e.clone()));
             }
         };
-        self.course.waits_for_report = true;
+        self.course.began();
         if let Err(why) = self.fold_context().await {
-            return fail(replies, &RpcError::internal(why));
+            self.compact_key = None;
+            fail(replies, &RpcError::internal(why));
+            return false;
         }
         let numbers = self.numbers();
         let usage = self.usage();
@@ -169,25 +166,37 @@ impl Actor {
             tokens: usage.context_tokens,
             forced,
         };
-        let Some(ctx) = &self.ctx else { return };
+        let Some(ctx) = &self.ctx else { return false };
         let stored: Vec<Stored> = ctx.stored().to_vec();
         let estimate = ctx.estimate();
-        let Some(found) = cut::find(&stored, &rules) else {
+        // A history that the model refused as too long is longer than it looks: any cut is better.
+        let wide = || cut::find(&stored, &cut::Rules { forced: true, ..rules });
+        let found = cut::find(&stored, &rules).or_else(|| self.course.overflowed.then(wide).flatten());
+        let Some(found) = found else {
             if forced {
+                self.compact_key = None;
                 let notice = "(nothing worth compacting yet)".to_owned();
                 for r in replies {
                     r(Ok(CompactResult { outcome: "nothing".into(), notice: notice.clone() }));
                 }
-                return;
+                return false;
             }
-            return self.micro_compact().await;
+            if !self.micro_compact().await {
+                return false;
+            }
+            let after = self.ctx.as_ref().map_or(0, crate::fold::Context::estimate);
+            self.judge(estimate, after);
+            return true;
         };
         let name = config.compact_model.clone().unwrap_or_else(|| self.model.clone());
         let model = match self.shared.models.resolve(&self.config, &name, &self.env) {
             Ok(m) => m,
-            Err(f) => return self.brief_failed(&f.message, replies).await,
+            Err(f) => {
+                self.brief_failed(&f.message, replies).await;
+                return true;
+            }
         };
-        self.announce(&name).await;
+        self.announce(&name, model.row().context).await;
         let (cancel, (tx, rx)) = (CancellationToken::new(), oneshot::channel());
         let (head, tail) = stored.split_at(found.at);
         let messages: Vec<Arc<Message>> = head.iter().map(|s| s.message.clone()).collect();
@@ -209,6 +218,7 @@ impl Actor {
             kept: tail.len() + usize::from(found.request.is_some()),
             tokens: usage.context_tokens,
             estimate,
+            forced,
             generation: self.course.generation,
             replies,
             ready: None,
@@ -224,10 +234,21 @@ impl Actor {
         });
         self.publish_compaction();
         self.publish_state();
+        true
     }
 
-    /// Says once per session that the transcript goes to another company.
-    async fn announce(&mut self, name: &str) {
+    /// Says once per session that the transcript goes to another company, and that the summariser
+    /// reads less at once than is summarised.
+    async fn announce(&mut self, name: &str, context: u64) {
+        let small = self.config.config.compact_model.is_some() && context < self.numbers().window;
+        if small && !std::mem::replace(&mut self.course.small_told, true) {
+            let words = format!(
+                "(compactModel {name} has a window of {context} tokens, less than is compacted at once: \
+                 the conversation is sent to it in parts)"
+            );
+            let recorded = self.record(&[Entry::notice(words, &self.now())]);
+            self.publish_entries(recorded);
+        }
         let provider = |m: &str| m.split('/').next().unwrap_or(m).to_owned();
         let other = provider(name);
         if other == provider(&self.model) || self.summary.announced.contains(&other) {
@@ -325,8 +346,12 @@ impl Actor {
         }
         self.course.generation += 1;
         let recorded = self.record(&entries);
-        self.told = None;
-        let synced = self.sync().await;
+        // Instructions that are still in what was kept are not sent a second time.
+        let told = |s: &Stored| s.message.parts.iter().any(|p| matches!(p, Part::Text(t) if has_place(t)));
+        if !self.ctx.as_ref().is_some_and(|c| c.stored().iter().any(told)) {
+            self.told = None;
+        }
+        let synced = if recorded.is_empty() { Err(self.not_recorded()) } else { self.sync().await };
         for r in w.replies {
             r(match &synced {
                 Ok(()) => Ok(CompactResult { outcome: "compacted".into(), notice: notice.clone() }),
@@ -334,29 +359,37 @@ impl Actor {
             });
         }
         self.publish_entries(recorded);
-        let after = self.ctx.as_ref().map_or(0, crate::fold::Context::estimate);
-        let poor = after.saturating_mul(10) > w.estimate.saturating_mul(9);
-        self.course.poor = if poor { self.course.poor + 1 } else { 0 };
-        if self.numbers().past(after) {
+        let left = |a: &Self| a.ctx.as_ref().map_or(0, crate::fold::Context::estimate);
+        if self.numbers().past(left(self)) && !w.forced {
             // The cut alone does not get under the line.
             self.micro_compact().await;
         }
-        if self.course.stuck() {
-            let words =
-                "(compaction frees too little to go on by itself: /clear, or choose a model with a larger window)";
-            let recorded = self.record(&[Entry::notice(words, &self.now())]);
-            self.publish_entries(recorded);
+        if !w.forced {
+            let after = left(self);
+            self.judge(w.estimate, after);
         }
         self.publish_compaction();
         self.publish_usage();
         self.go_on = true;
     }
 
+    /// Notes how much an attempt freed, and says so where it gives up.
+    fn judge(&mut self, before: u64, after: u64) {
+        if self.course.judge(before, after) {
+            let words =
+                "(compaction frees too little to go on by itself: /clear, or choose a model with a larger window)";
+            let recorded = self.record(&[Entry::notice(words, &self.now())]);
+            self.publish_entries(recorded);
+        }
+        self.publish_compaction();
+    }
+
     async fn keep_artifact(&mut self, head: &artifact::Head, messages: &[Arc<Message>]) -> Result<String, String> {
         let (store, id) = (self.shared.store.clone(), self.id.clone());
-        let text = artifact::render(head, messages);
-        let at = head.created_at.clone();
+        let (head, messages) = (head.clone(), messages.to_vec());
         let kept = tokio::task::spawn_blocking(move || {
+            let text = artifact::render(&head, &whole(&store, &id, messages));
+            let at = head.created_at;
             let base = artifact::name(&at);
             let stem = base.trim_end_matches(".md").to_owned();
             // Unique even within a millisecond.
@@ -376,6 +409,7 @@ impl Actor {
     async fn brief_failed(&mut self, why: &str, replies: Vec<Reply<CompactResult>>) {
         self.writing = None;
         self.compact_key = None;
+        self.course.failed();
         let words = format!("(compaction failed: {why})");
         let recorded = self.record(&[Entry::notice(words.clone(), &self.now())]);
         for r in replies {
@@ -386,14 +420,12 @@ impl Actor {
         self.publish_state();
     }
 
-    /// Replaces large old results by markers, in the context only.
-    async fn micro_compact(&mut self) {
-        let Some(ctx) = &self.ctx else { return };
-        let before = ctx.estimate();
+    /// Replaces large old results by markers, in the context only. Answers whether there were any.
+    async fn micro_compact(&mut self) -> bool {
+        let Some(ctx) = &self.ctx else { return false };
         let chosen = micro::choose(ctx.stored(), ctx.tools(), &self.config.config.micro);
         if chosen.is_empty() {
-            self.course.poor += 1;
-            return self.publish_compaction();
+            return false;
         }
         let at = self.now();
         let count = chosen.len();
@@ -404,18 +436,11 @@ impl Actor {
             &at,
         ));
         let recorded = self.record(&entries);
-        let after = self.ctx.as_ref().map_or(0, crate::fold::Context::estimate);
-        if after.saturating_mul(10) > before.saturating_mul(9) {
-            self.course.poor += 1;
-        } else {
-            self.course.poor = 0;
-        }
-        self.summary.usage.estimated = true;
         // If the disk does not take it, the state shows that; the context is right either way.
         let _ = self.sync().await;
         self.publish_entries(recorded);
         self.publish_usage();
-        self.publish_compaction();
+        true
     }
 
     /// Abandons a brief that is being written. Answers whether there was one.
@@ -430,4 +455,24 @@ impl Actor {
         self.publish_compaction();
         true
     }
+}
+
+/// The messages with the results in them that were cleared: an artifact holds them whole.
+fn whole(store: &Store, id: &SessionId, messages: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
+    let restored = |p: &Part| match p {
+        Part::ToolResult { id: call, name, output } => {
+            let text = recall(store, id, entry_of(output)?).ok()?;
+            Some(Part::ToolResult { id: call.clone(), name: name.clone(), output: Output::Text(text) })
+        }
+        _ => None,
+    };
+    let one = |m: Arc<Message>| {
+        let cleared = |p: &Part| matches!(p, Part::ToolResult { output, .. } if is_marker(output));
+        if !m.parts.iter().any(cleared) {
+            return m;
+        }
+        let parts = m.parts.iter().map(|p| restored(p).unwrap_or_else(|| p.clone())).collect();
+        Arc::new(Message { role: m.role, parts })
+    };
+    messages.into_iter().map(one).collect()
 }

@@ -68,6 +68,7 @@ impl Actor {
                 self.drop_brief("the model was changed");
             }
             self.course.refresh();
+            self.course.awake = true;
             self.go_on = true;
         }
         if let Some(mode) = p.mode {

@@ -159,7 +159,7 @@ impl Actor {
             queue: Queue::default(),
             writing: None,
             brief_rx: None,
-            course: super::compacting::Course::default(),
+            course: super::course::Course::default(),
             artifacts: 0,
             compact_key: None,
             shown_compaction: glrs_protocol::types::Compaction::default(),

@@ -6,6 +6,7 @@
 mod actor;
 pub mod artifacts;
 mod compacting;
+mod course;
 pub mod feed;
 mod history;
 mod live;

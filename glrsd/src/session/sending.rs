@@ -112,7 +112,7 @@ impl Actor {
             pos: self.log.len(),
         };
         let free = self.running.is_none() && self.queue.rows.is_empty() && self.start_later.is_none();
-        if free && self.writing.is_none() && !self.compaction_due() {
+        if free && self.writing.is_none() && !self.compaction_due().await {
             return self.start_with(w, reply).await;
         }
         self.wait_in_line(w, p.mode, reply).await;
@@ -174,7 +174,8 @@ impl Actor {
     /// Starts the next turn when nothing runs, nothing holds and something waits.
     pub(super) async fn run_on(&mut self) {
         let blocked = self.held || self.stopping.is_some() || !self.disk.ok || self.start_later.is_some();
-        if self.running.is_none() && !blocked && self.compaction_due() {
+        let wanted = self.course.awake || !self.queue.rows.is_empty();
+        if self.running.is_none() && !blocked && wanted && self.compaction_due().await {
             // What waits runs on the compacted history.
             self.start_brief(false, None, Vec::new()).await;
         }

@@ -180,8 +180,11 @@ impl Actor {
         }
         self.publish_usage();
         self.touch();
-        if make_room {
-            self.start_brief(false, None, Vec::new()).await;
+        self.course.awake = true;
+        if make_room && !self.start_brief(false, None, Vec::new()).await {
+            let words = "(the conversation is too long for the model, and nothing of it can be summarised: /clear, or choose a model with a larger window)";
+            let recorded = self.record(&[Entry::notice(words, &self.now())]);
+            self.publish_entries(recorded);
         }
         self.land().await;
         self.publish_compaction();

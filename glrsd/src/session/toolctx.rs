@@ -60,7 +60,7 @@ fn blocking(f: impl FnOnce() -> Result<String, String> + Send + 'static) -> BoxF
 }
 
 /// The whole result of a `tool` entry: from its blob when the entry has it clipped.
-fn recall(store: &Store, id: &SessionId, n: u64) -> Result<String, String> {
+pub(super) fn recall(store: &Store, id: &SessionId, n: u64) -> Result<String, String> {
     let log = store.load(id).map_err(|e| e.to_string())?;
     let raw = log.entry(n).map_err(|e| e.to_string())?.ok_or_else(|| format!("There is no entry {n}."))?;
     let Ok(Entry::Tool(t)) = Entry::parse(raw.get()) else {

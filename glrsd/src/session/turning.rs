@@ -455,14 +455,12 @@ impl Actor {
             self.publish_entry(n, raw, of);
         }
         self.publish_usage();
-        if reply.tokens.is_some() {
-            self.course.waits_for_report = false;
-            self.course.overflowed = false;
-            if self.compaction_due() {
-                self.start_brief(false, None, Vec::new()).await;
-            }
-        }
+        self.course.reported();
         let over = calls.is_empty();
+        // After the last step the turn's end looks at the line, with the whole turn in the history.
+        if !over && self.compaction_due().await {
+            self.start_brief(false, None, Vec::new()).await;
+        }
         if let Some(r) = &mut self.running {
             r.calls = calls
                 .into_iter()

@@ -16,6 +16,9 @@ pub const COMPACTION: &str = "compaction_";
 /// Name of the extension that the tools over artifacts are.
 pub const EXTENSION: &str = "compaction-artifacts";
 
+/// Most bytes of a result in one answer: what is over would be clipped from the middle.
+const PAGE: usize = 24_000;
+
 /// Reads a cleared result back.
 #[derive(Debug)]
 pub struct Recall;
@@ -40,13 +43,25 @@ fn outcome(r: Result<String, String>) -> Outcome {
     }
 }
 
+/// The part of a result from `offset` on that fits one answer, and where to go on.
+fn page(whole: &str, offset: u64) -> String {
+    let edge = |at: usize| whole.floor_char_boundary(at.min(whole.len()));
+    let from = edge(usize::try_from(offset).unwrap_or(usize::MAX));
+    let to = edge(from.saturating_add(PAGE));
+    if from == 0 && to == whole.len() {
+        return whole.to_owned();
+    }
+    let more = if to < whole.len() { format!("; go on at offset {to}") } else { String::new() };
+    format!("{}\n[bytes {from} to {to} of {}{more}]", &whole[from..to], whole.len())
+}
+
 impl Tool for Recall {
     fn spec(&self) -> ToolSpec {
         spec(
             RECALL,
             "Reads back the whole result of an earlier tool call that was cleared from the conversation to make room. \
              A cleared result says which entry it was; give that number.",
-            r#"{"type":"object","properties":{"entry":{"type":"integer","minimum":1,"description":"The entry number that the cleared result names."}},"required":["entry"],"additionalProperties":false}"#,
+            r#"{"type":"object","properties":{"entry":{"type":"integer","minimum":1,"description":"The entry number that the cleared result names."},"offset":{"type":"integer","minimum":0,"description":"First byte; 0 unless given. A long result comes in parts."}},"required":["entry"],"additionalProperties":false}"#,
         )
     }
 
@@ -67,10 +82,14 @@ impl Tool for Recall {
         struct Input {
             #[serde(deserialize_with = "input::count")]
             entry: Option<u64>,
+            #[serde(default, deserialize_with = "input::count")]
+            offset: Option<u64>,
         }
         async move {
-            match input::parse::<Input>(RECALL, r#"{"entry": number}"#, raw) {
-                Ok(Input { entry: Some(n) }) => outcome(ctx.recall(n).await),
+            match input::parse::<Input>(RECALL, r#"{"entry": number, "offset"?: number}"#, raw) {
+                Ok(Input { entry: Some(n), offset }) => {
+                    outcome(ctx.recall(n).await.map(|whole| page(&whole, offset.unwrap_or(0))))
+                }
                 Ok(_) => Outcome::error("Give the entry number that the cleared result names."),
                 Err(o) => o,
             }
@@ -148,5 +167,26 @@ impl Tool for Artifacts {
             }
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_result_comes_back_whole_in_parts() {
+        let whole = "é".repeat(30_001);
+        let (mut got, mut at) = (String::new(), 0);
+        loop {
+            let part = page(&whole, at);
+            got.push_str(part.rsplit_once("\n[bytes ").unwrap().0);
+            match part.rsplit_once("offset ") {
+                Some((_, next)) => at = next.trim_end_matches(']').parse().unwrap(),
+                None => break,
+            }
+        }
+        assert_eq!(got, whole);
+        assert_eq!((page("short", 0).as_str(), page("short", 99).lines().next()), ("short", Some("")));
     }
 }

@@ -72,6 +72,16 @@ pub fn attachment(cwd: &Path, path: &str) -> String {
     }
 }
 
+/// What begins the block that rides behind a message's words.
+pub const CONTEXT_OPEN: &str = "<context>\n";
+/// What begins the line of that block that says where the conversation is. Instructions follow it.
+pub const PLACE: &str = "Working directory: ";
+
+/// Whether a text is such a block that says where the conversation is, and so has its instructions.
+pub fn has_place(text: &str) -> bool {
+    text.strip_prefix(CONTEXT_OPEN).is_some_and(|t| t.starts_with(PLACE))
+}
+
 /// The block that rides behind a message's words; empty when there is nothing to say.
 pub fn context_block(
     place: Option<&Path>,
@@ -81,7 +91,7 @@ pub fn context_block(
 ) -> String {
     let mut out = String::new();
     if let Some(cwd) = place {
-        out.push_str(&format!("Working directory: {}\nPlatform: {}\n", cwd.display(), std::env::consts::OS));
+        out.push_str(&format!("{PLACE}{}\nPlatform: {}\n", cwd.display(), std::env::consts::OS));
     }
     for (path, text) in instructions {
         out.push_str(&format!("<instructions path=\"{}\">\n{}\n</instructions>\n", path.display(), text.trim_end()));
@@ -94,7 +104,7 @@ pub fn context_block(
         out.push_str(r);
         out.push('\n');
     }
-    if out.is_empty() { out } else { format!("<context>\n{out}</context>") }
+    if out.is_empty() { out } else { format!("{CONTEXT_OPEN}{out}</context>") }
 }
 
 #[cfg(test)]
