@@ -4,6 +4,8 @@
 //! directory again: what the files hold is all that is left. (Real SIGKILLs of the real process are
 //! in the end-to-end tests.)
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says what is wrong by panicking")]
+
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::event::{Event, EventFrame};
 use glrs_protocol::params as p;

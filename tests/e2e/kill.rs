@@ -348,6 +348,8 @@ fn kills_under_everything_at_once_lose_and_double_nothing() {
         // Forks, wherever they were cut, go on with a context that the strict fake takes.
         for fork in kills.forks.iter().take(8) {
             wire.attach(&fork.id, json!({"env": kills.home.env()}));
+            // A fork cut before its parent's mode was recorded has the default one, and would ask.
+            wire.ok("session/set", json!({"id": fork.id, "mode": "all"}));
             assert_eq!(wire.turn(&fork.id, "go on").last_status(), "done", "{fork:?}");
         }
         kills.check(&wire);

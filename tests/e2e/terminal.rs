@@ -229,6 +229,9 @@ fn a_terminal_survives_resizing_and_a_tiny_window() {
     for (cols, rows) in [(20, 5), (200, 60), (60, 12)] {
         term.resize(cols, rows);
     }
+    // The last size is drawn: a rule of just its width.
+    let rule = "─".repeat(60);
+    term.wait_text("the last size", |t| t.lines().any(|l| l.trim_end() == rule));
     scene.fake.reply(Reply::say("fern fits"));
     term.enter("go");
     scene.wire.wait_quiet(&scene.id);

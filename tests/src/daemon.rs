@@ -28,6 +28,17 @@ impl Daemon {
     /// # Panics
     /// When the line does not come, naming what the daemon said on stderr.
     pub fn start(home: &Home) -> Self {
+        // One that was just killed may still look alive to its successor, which then leaves it the
+        // place: as any client would, try again.
+        for _ in 0..20 {
+            if let Some(daemon) = Self::try_start(home) {
+                return daemon;
+            }
+        }
+        panic!("a daemon gets ready again and again and is gone each time");
+    }
+
+    fn try_start(home: &Home) -> Option<Self> {
         let err_path = home.work().with_file_name(format!("daemon-{}.err", unique()));
         let err = File::create(&err_path).expect("a file for the daemon's stderr");
         let mut child = Command::new(exe())
@@ -54,9 +65,13 @@ impl Daemon {
             let said = std::fs::read_to_string(&err_path).unwrap_or_default();
             panic!("the daemon did not get ready: stdout {line:?}, stderr {said:?}");
         }
-        let pid = listener_of(&home.socket()).expect("a ready daemon takes connections");
-        let process = Proc::open(pid).expect("a ready daemon runs");
-        Self { child, process, socket: home.socket() }
+        match listener_of(&home.socket()).and_then(Proc::open) {
+            Some(process) => Some(Self { child, process, socket: home.socket() }),
+            None => {
+                let _ = child.wait();
+                None
+            }
+        }
     }
 
     /// Its process id.
