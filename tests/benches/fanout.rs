@@ -1,6 +1,13 @@
 //! Many clients: deliveries per second and per processor time, memory of idle clients and sessions,
 //! and whether one busy session slows another. The floor is a raw copy through socket pairs.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::type_complexity,
+    reason = "a test says what is wrong by panicking"
+)]
+
 use glrs_tests::bench::{Table, cpu_of, median, timed};
 use glrs_tests::process::rss_of;
 use glrs_tests::wait::Watched;

@@ -1,6 +1,13 @@
 //! The figures of the first slice: start, idling, appending, turns and deltas, each with the floor
 //! that the same machine needs without glrs, measured in the same run.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::type_complexity,
+    reason = "a test says what is wrong by panicking"
+)]
+
 use glrs_tests::bench::{Table, median, switches_of, timed};
 use glrs_tests::fakes::http::post;
 use glrs_tests::process::{Proc, Signal, daemons_of, rss_of};

@@ -3,6 +3,13 @@
 //!
 //! `GLRS_BENCH_BIG=1` opens a log of 1 GB instead of 64 MB.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::type_complexity,
+    reason = "a test says what is wrong by panicking"
+)]
+
 use glrs_protocol::SessionId;
 use glrs_tests::bench::{Table, median, timed};
 use glrs_tests::process::rss_of;

@@ -3,6 +3,13 @@
 //!
 //! Rewrite the generated part of PROTOCOL.md: `UPDATE_DOCS=1 cargo test --test docs`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::type_complexity,
+    reason = "a test says what is wrong by panicking"
+)]
+
 mod exchange;
 mod program;
 mod protocol;

@@ -186,7 +186,7 @@ async fn stop_by_signal(options: &ConnectOptions, now: bool) -> Result<bool, Fai
         Err(ConnectError::NotRunning(_)) => return Ok(false),
         Err(e) => return Err(e.into()),
     };
-    let pid = stream.peer_creds()?.pid().and_then(|p| rustix::process::Pid::from_raw(p));
+    let pid = stream.peer_creds()?.pid().and_then(rustix::process::Pid::from_raw);
     let pid = pid.ok_or_else(|| Failure::error("the running daemon's process id is not known: end it by hand"))?;
     let signal = |_| {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)

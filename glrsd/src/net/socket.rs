@@ -87,7 +87,7 @@ pub fn adopt(listener: std::os::unix::net::UnixListener) -> Result<Listener, Soc
     let failed = |e: std::io::Error| SocketError(format!("the socket that was handed over cannot be used: {e}"));
     listener.set_nonblocking(true).map_err(failed)?;
     let fd = std::os::fd::OwnedFd::from(listener);
-    UnixListener::try_from(fd).map(Listener::from).map_err(|e| failed(e.into()))
+    UnixListener::try_from(fd).map(Listener::from).map_err(failed)
 }
 
 /// Tells when the socket's name is removed under a running daemon.

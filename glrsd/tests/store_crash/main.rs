@@ -15,6 +15,13 @@
 //! kills, real ones a tenth of them, and how many cuts twice as many; `GLRS_SEED` the first seed.
 //! What fails names its seed.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::type_complexity,
+    reason = "a test says what is wrong by panicking"
+)]
+
 mod disk;
 mod ledger;
 mod workload;
@@ -67,6 +74,11 @@ type Watch = Box<dyn FnMut(Op, &Path) + Send>;
 fn watched(seed: u64, watch: Watch) -> Faults {
     let state = Mutex::new((Rng(seed ^ 0x5407), false, watch));
     Arc::new(move |op, path| {
+        // The index is a cache, filled by a thread of its own whenever that runs: what it does is in
+        // no order with the workload, and promises nothing.
+        if path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("index.sqlite")) {
+            return None;
+        }
         let mut state = lock(&state);
         (state.2)(op, path);
         let short = op == Op::Write && !state.1 && state.0.below(3) == 0;
@@ -88,8 +100,7 @@ fn run(root: &Path, seed: u64, from: Ledger, mut look: impl FnMut(&Ledger, Op, &
         workload.step();
     }
     drop(workload);
-    let done = lock(&ledger).clone();
-    done
+    lock(&ledger).clone()
 }
 
 fn check(moment: &Moment, end: End, keep: Option<&Path>) -> Ledger {
