@@ -121,6 +121,13 @@ pub struct App {
     hole: bool,
 }
 
+/// The model that needs neither a key nor a network.
+const REHEARSAL: &str = "builtin/rehearsal";
+/// What a new session on it says first.
+const WELCOME: &str = "This is builtin/rehearsal, a built-in stand-in that needs no key and no network. Try: read README.md · \
+write notes.txt hello · run ls -la · say 500 words. For a real model set ANTHROPIC_API_KEY, OPENAI_API_KEY or another \
+provider's key, put \"model\" into config.json, or run a local server such as Ollama; `glrs models` shows what there is.";
+
 impl App {
     /// A terminal that shows this snapshot.
     pub fn new(snapshot: Snapshot, read_only: bool, me: String) -> Self {
@@ -168,6 +175,9 @@ impl App {
             );
         }
         if self.view.entries.is_empty() {
+            if self.view.info.model == REHEARSAL {
+                self.note(WELCOME, style::DIM);
+            }
             self.calls.push(Call::Recent);
         }
         self.show_entries();
