@@ -43,7 +43,17 @@ pub fn prepare_dir(socket: &Path) -> Result<(), SocketError> {
             format!("{} belongs to another user: set GLRS_SOCKET to a path of yours", dir.display()),
         ));
     }
-    if meta.mode() & 0o077 != 0 {
+    let ours = dir.join("glrsd.lock").exists()
+        || dir.file_name().and_then(|n| n.to_str()).is_some_and(|n| n == "glrs" || n.starts_with("glrs-"));
+    if !ours && meta.mode() & 0o022 != 0 {
+        return Err(fail(
+            socket,
+            format!("others may write to {}: set GLRS_SOCKET to a path in a directory of your own", dir.display()),
+        ));
+    }
+    // A directory that is glrs's own is closed; another one (a home directory, say) is left as it
+    // is, and the socket's own mode keeps others out.
+    if ours && meta.mode() & 0o077 != 0 {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
             .map_err(|e| fail(socket, format!("{} is open to others and cannot be closed: {e}", dir.display())))?;
     }
@@ -171,6 +181,13 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), b"mine");
         let long = dir.path().join("x".repeat(120));
         assert!(bind(&long).unwrap_err().to_string().contains("GLRS_SOCKET"));
+        let shared = dir.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        for (mode, refused) in [(0o777, true), (0o1777, true), (0o755, false)] {
+            fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(bind(&shared.join("s.sock")).is_err(), refused, "{mode:o}");
+            assert_eq!(fs::metadata(&shared).unwrap().permissions().mode() & 0o7777, mode, "it is left as it is");
+        }
         std::os::unix::fs::symlink(dir.path().join("d"), dir.path().join("link")).unwrap();
         assert!(bind(&dir.path().join("link/s.sock")).unwrap_err().to_string().contains("link"));
     }
