@@ -267,7 +267,7 @@ impl Actor {
         }
         let rows = live.rows.iter().filter(|w| keys.get(&w.key).is_none_or(|n| *n <= w.pos)).cloned().collect();
         self.queue = Queue::reload(rows, live.used);
-        let open = live.turn.filter(|_| self.summary.turn_open());
+        let open = live.turn.or(Some(self.summary.last_user)).filter(|_| self.summary.turn_open());
         let resumed = match open {
             Some(user) => self.resume_or_close(user, &live, results).await,
             None => false,

@@ -141,6 +141,8 @@ impl Actor {
             self.start_later = Some((user, vec![w]));
             return;
         }
+        // From here on a crash finds a turn to close, even before its task was made.
+        self.note(&Record::Turn { user });
         self.starting = Some(self.now());
         reply(Ok(result("running", None, Some(user))));
         self.publish_state();
@@ -197,6 +199,7 @@ impl Actor {
         let numbers: Vec<u64> = rows.iter().map(|w| w.row.row).collect();
         self.queue.drop_rows(&numbers);
         if synced {
+            self.note(&Record::Turn { user });
             for row in numbers {
                 self.note(&Record::Gone { row });
             }

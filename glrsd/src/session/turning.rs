@@ -53,6 +53,10 @@ impl Actor {
             entries.extend(Entry::custom("glrs:model", &model, &at));
             entries.extend(Entry::custom("glrs:mode", &ModeChoice { mode: self.mode, by: None }, &at));
         }
+        if self.summary.turn_open() {
+            // A file that ends inside a turn: its message stands, the turn is over.
+            entries.push(turn_entry(&[], entry::TurnStatus::Interrupted, &at));
+        }
         entries.extend(self.salvage_notices(&at));
         self.refresh_config();
         entries.extend(self.config_notices(&at));
