@@ -91,8 +91,14 @@ fn a_directory_that_is_not_ours_alone_is_refused_or_closed() {
     let link = dir.join("link");
     std::os::unix::fs::symlink(&dir, &link).unwrap();
     assert!(both_fail(&home, &link.join("s.sock")).contains("link"));
-    // Clients do not trust it as it is; the daemon closes it.
+    // Somebody's shared directory is refused by both, and left as it is.
     let open = dir.join("open");
+    fs::DirBuilder::new().mode(0o700).create(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(both_fail(&home, &open.join("s.sock")).contains("others may write"));
+    assert_eq!(mode(&open), 0o777);
+    // One of glrs's own: clients do not trust it as it is; the daemon closes it.
+    let open = dir.join("glrs-own");
     fs::DirBuilder::new().mode(0o700).create(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
     let socket = open.join("s.sock").display().to_string();
