@@ -38,8 +38,8 @@ fn scan(root: &Path) -> Vec<(PathBuf, u64, Option<Arc<Vec<u8>>>)> {
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(root.join(&dir)).into_iter().flatten().flatten() {
             let path = dir.join(entry.file_name());
-            // The lock is held, not kept.
-            if path.as_os_str() == "glrsd.lock" {
+            // The lock is held, not kept; the index is a cache that a thread of its own writes.
+            if path.as_os_str() == "glrsd.lock" || path.to_string_lossy().starts_with("index.sqlite") {
                 continue;
             }
             let Ok(meta) = fs::symlink_metadata(entry.path()) else { continue };
