@@ -238,7 +238,9 @@ fn texts_that_a_daemon_before_left_out_are_filled_in() {
     home.store = home.plain();
     home.store = Store::open(paths).unwrap();
     let entries = || home.store.search_index("words", None).map(|c| c[0].entries.clone());
-    assert_eq!(entries(), Some(None), "until then its log is read");
+    // The store's own thread fills it at its leisure: until then its log is read, never "no hit".
+    let soon = entries();
+    assert!(matches!(soon, None | Some(None)) || soon == Some(Some(vec![1])), "{soon:?}");
     home.store.index_rest();
     assert_eq!(entries(), Some(Some(vec![1])));
 }
