@@ -6,7 +6,7 @@
 
 use super::lines::{Line, Lines};
 use crate::session::feed::{Cursor, Drain, Wake};
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use futures_util::future::{BoxFuture, poll_immediate};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use glrs_protocol::SessionId;
@@ -193,8 +193,7 @@ impl Conn {
                     continue;
                 }
                 Next::Written(written) => Ok(written),
-                Next::Rest(rest) => write_one(&mut stream, &rest, counters).await.map(|()| rest.len()),
-                Next::Large(batch) => write_all(&mut stream, &batch, counters).await.map(|()| WRITE),
+                Next::Rest(rest) => write_rest(&mut stream, rest, counters).await,
             };
             let Ok(written) = written else { break };
             if written < WRITE / 2 && pace.is_spent() {
@@ -216,20 +215,23 @@ impl Conn {
             if batch.is_empty() {
                 return Next::Idle;
             }
-            if batch.iter().any(|b| b.len() >= WRITE) {
-                return Next::Large(std::mem::take(batch));
-            }
-            for frame in batch.drain(..) {
-                packed.extend_from_slice(&frame);
-            }
-            match Pin::new(stream).poll_write(cx, packed) {
-                Poll::Ready(Ok(n)) => {
+            let large = batch.iter().any(|frame| frame.len() >= WRITE);
+            let mut done = 0;
+            if !large {
+                batch.iter().for_each(|frame| packed.extend_from_slice(frame));
+                // What fails now fails again below, where it is seen to.
+                if let Poll::Ready(Ok(n)) = Pin::new(stream).poll_write(cx, packed) {
                     counters.bytes_out.fetch_add(n as u64, Ordering::Relaxed);
-                    if n == packed.len() { Next::Written(n) } else { Next::Rest(packed[n..].to_vec()) }
+                    done = n;
                 }
-                // What failed fails again, where it is seen to.
-                Poll::Ready(Err(_)) | Poll::Pending => Next::Rest(packed.clone()),
             }
+            if !large && done == packed.len() {
+                batch.clear();
+                return Next::Written(done);
+            }
+            let mut rest = VecDeque::from(std::mem::take(batch));
+            advance(&mut rest, done);
+            Next::Rest(rest)
         })
     }
 }
@@ -242,10 +244,8 @@ enum Next {
     Idle,
     /// All of it is written: so many bytes.
     Written(usize),
-    /// This is left.
-    Rest(Vec<u8>),
-    /// Some of it is large; nothing is written.
-    Large(Vec<Bytes>),
+    /// This is left: frames that everyone shares, not a copy.
+    Rest(VecDeque<Bytes>),
 }
 
 thread_local! {
@@ -274,38 +274,58 @@ impl Pace {
     }
 }
 
-/// Writes a batch with large frames in it: those go as they are, in their turn.
-async fn write_all<W: AsyncWrite + Unpin>(stream: &mut W, batch: &[Bytes], counters: &Counters) -> std::io::Result<()> {
-    let mut packed = Vec::new();
-    for b in batch {
-        if b.len() >= WRITE {
-            write_one(stream, &packed, counters).await?;
-            packed.clear();
-            write_one(stream, b, counters).await?;
-        } else {
-            packed.extend_from_slice(b);
+/// Takes the first `n` bytes off.
+fn advance(frames: &mut VecDeque<Bytes>, mut n: usize) {
+    while n > 0 {
+        match frames.front_mut() {
+            Some(first) if first.len() > n => {
+                first.advance(n);
+                n = 0;
+            }
+            Some(first) => {
+                n -= first.len();
+                frames.pop_front();
+            }
+            None => n = 0,
         }
     }
-    write_one(stream, &packed, counters).await
 }
 
-/// Writes all of it; gives up on a stalled peer.
-async fn write_one<W: AsyncWrite + Unpin>(
+/// Writes frames as the peer takes them, large ones as they are; gives up on a stalled peer. Answers
+/// how many bytes they had.
+async fn write_rest<W: AsyncWrite + Unpin>(
     stream: &mut W,
-    mut bytes: &[u8],
+    mut rest: VecDeque<Bytes>,
     counters: &Counters,
-) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        let n = tokio::time::timeout(STALL, stream.write(bytes))
+) -> std::io::Result<usize> {
+    let mut written = 0;
+    while let Some(first) = rest.front() {
+        let some = poll_fn(|cx| {
+            PACKING.with_borrow_mut(|(_, packed)| {
+                if first.len() >= WRITE {
+                    return Pin::new(&mut *stream).poll_write(cx, first);
+                }
+                packed.clear();
+                for frame in rest.iter().take_while(|frame| frame.len() < WRITE) {
+                    if packed.len() >= WRITE {
+                        break;
+                    }
+                    packed.extend_from_slice(frame);
+                }
+                Pin::new(&mut *stream).poll_write(cx, packed)
+            })
+        });
+        let n = tokio::time::timeout(STALL, some)
             .await
             .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
         if n == 0 {
             return Err(std::io::ErrorKind::WriteZero.into());
         }
         counters.bytes_out.fetch_add(n as u64, Ordering::Relaxed);
-        bytes = &bytes[n..];
+        advance(&mut rest, n);
+        written += n;
     }
-    Ok(())
+    Ok(written)
 }
 
 /// What answers a connection's lines.
