@@ -10,6 +10,7 @@
 pub mod cli;
 pub mod client;
 pub mod connect;
+pub mod export;
 pub mod place;
 pub mod text;
 pub mod transport;

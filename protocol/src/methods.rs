@@ -108,7 +108,7 @@ pub mod m {
         SessionResumeM "session/resume" Daemon (SessionResume) -> SessionResult: "Finds a session by id, title or recency and takes the caller's environment for it. Writes nothing.";
         SessionRenameM "session/rename" Write (SessionRename) -> SessionResult: "Gives the session a title; it wins over derived ones.";
         SessionDeleteM "session/delete" Write (SessionDelete) -> Done: "Deletes a session with its side files; refused while a turn runs, and while clients are attached unless forced.";
-        SessionExportM "session/export" Read (SessionExport) -> ExportResult: "The session as schema-2 JSON or Markdown.";
+        SessionExportM "session/export" Read (SessionExport) -> ExportResult: "The session as schema-2 JSON or Markdown, in parts of a few MiB.";
         SessionImportM "session/import" Daemon (SessionImport) -> ImportResult: "Makes a session of a file of glrs, Claude Code or Codex; on disk before the reply. Says what did not map.";
         SessionCheckM "session/check" Daemon (SessionCheck) -> CheckResult: "Verifies stored sessions with all that belongs to them, and repairs them when told: what is replaced is kept. A repair is refused while the session is in use.";
         SessionAttachM "session/attach" Read (Attach) -> Snapshot: "Joins a session: the snapshot, then `session/event` notifications from `seq` + 1 on.";

@@ -276,11 +276,17 @@ wire! {
         /// `json` (schema 2, as stored) or `markdown`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         format: Option<String>,
+        /// The part that starts at this entry: `next` of the part before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<u64>,
     }
-    /// The exported text.
+    /// A part of the exported text; all parts joined are the whole.
     ExportResult {
         /// The text.
         text: String,
+        /// `from` of the next part; absent with the last one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<u64>,
     }
     /// Makes a session of a file. Exactly one of `path` and `text`.
     SessionImport {

@@ -1,9 +1,10 @@
 //! What lies on disk after real work: one valid JSON value, append only, nothing that nobody asked for.
 
 use crate::{KEY, Scene, rehearsal};
-use glrs_tests::{Reply, Value, check, json};
+use glrs_tests::{Home, Reply, Value, check, cli, json};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Every file below a directory with its bytes.
@@ -90,6 +91,32 @@ fn looking_writes_nothing_and_grows_nothing() {
     }
     assert_eq!(before.keys().collect::<Vec<_>>(), tree(&home.sessions()).keys().collect::<Vec<_>>());
     assert_eq!(before[&home.log(&id)], fs::read(home.log(&id)).unwrap());
+}
+
+/// Larger than a message may be: it goes out in parts, which joined are the document.
+#[test]
+fn a_session_larger_than_a_message_is_exported_whole() {
+    let home = Home::new();
+    fs::create_dir_all(home.sessions()).unwrap();
+    let at = "2026-01-01T00:00:00.000Z";
+    let head = json!({"schema": 2, "id": "00c0ffee", "createdAt": at, "cwd": home.work()}).to_string();
+    let mut file = fs::File::create(home.log("00c0ffee")).unwrap();
+    let lines: Vec<String> = (0..40)
+        .map(|n| json!({"type": "notice", "text": format!("{n}{}", "x\"\n".repeat(200_000)), "at": at}).to_string())
+        .collect();
+    write!(file, "{},\"events\":[\n{}\n]}}", &head[..head.len() - 1], lines.join("\n,")).unwrap();
+    let daemon = home.daemon();
+    let whole: Value = cli(&home, ["sessions", "export", "00c0ffee"]).ok().stdout.parse().expect("an export is JSON");
+    let events = whole["events"].as_array().unwrap();
+    assert!(events.iter().map(Value::to_string).eq(lines.iter().map(|l| l.parse::<Value>().unwrap().to_string())));
+    assert_eq!((&whole["updatedAt"], &whole["id"]), (&json!(at), &json!("00c0ffee")));
+    let out = home.work().join("out.md");
+    cli(&home, ["sessions", "export", "00c0ffee", "--format", "markdown", "--output", out.to_str().unwrap()]).ok();
+    let text = fs::read_to_string(&out).unwrap();
+    assert!(text.matches("\n*").count() == 40 && text.len() > 40 * 400_000);
+    let again = cli(&home, ["sessions", "export", "00c0ffee", "--output", out.to_str().unwrap()]);
+    assert!(again.code != Some(0) && fs::read_to_string(&out).unwrap() == text, "no file is written over");
+    drop(daemon);
 }
 
 #[test]

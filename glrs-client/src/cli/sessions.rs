@@ -8,14 +8,15 @@ use super::failure::{Exit, Failure};
 use super::open::{Target, resolve};
 use super::output;
 use crate::client::Client;
+use crate::export::ExportError;
 use crate::text;
 use crate::tui::transcript;
 use clap::{Subcommand, ValueEnum};
 use glrs_protocol::SessionId;
 use glrs_protocol::methods::m;
 use glrs_protocol::params::{
-    ArtifactRead, Compact, Entries, Fork, Id, SessionDelete, SessionExport, SessionList, SessionListResult,
-    SessionRename, SessionResume, SessionSearch,
+    ArtifactRead, Compact, Entries, Fork, Id, SessionDelete, SessionList, SessionListResult, SessionRename,
+    SessionResume, SessionSearch,
 };
 use glrs_protocol::types::{SessionInfo, StateName};
 use std::io::{BufRead as _, Write as _};
@@ -231,8 +232,7 @@ pub async fn run(ctx: &Ctx, command: SessionsCommand) -> Result<Exit, Failure> {
         SessionsCommand::Export { session, format, json, output } => {
             let id = find(&session).await?.id;
             let word = if json || format == ExportFormat::Json { "json" } else { "markdown" };
-            let params = SessionExport { id, format: Some(word.to_owned()) };
-            export(&client.call::<m::SessionExportM>(&params).await?.text, output)?;
+            export(&client, &id, word, output).await?;
         }
         SessionsCommand::Delete { session, yes, force, json } => {
             let info = find(&session).await?;
@@ -430,11 +430,18 @@ pub fn describe(s: &SessionInfo, now: jiff::Timestamp) -> String {
     output::columns(&rows)
 }
 
-fn export(written: &str, file: Option<PathBuf>) -> Result<(), Failure> {
-    let Some(path) = file else { return output::text(written) };
-    let cannot = |e: std::io::Error| Failure::error(format!("cannot write {}: {e}", path.display()));
-    let mut out = std::fs::OpenOptions::new().write(true).create_new(true).open(&path).map_err(cannot)?;
-    out.write_all(written.as_bytes()).and_then(|()| out.sync_all()).map_err(cannot)?;
+async fn export(client: &Client, id: &SessionId, format: &str, file: Option<PathBuf>) -> Result<(), Failure> {
+    let Some(path) = file else {
+        return crate::export::export(client, id, format, &mut std::io::stdout()).await.map_err(|e| match e {
+            ExportError::Write(e) => e.into(),
+            ExportError::Call(e) => e.into(),
+        });
+    };
+    let cannot = |e: ExportError| match e {
+        ExportError::Write(e) => Failure::error(format!("cannot write {}: {e}", path.display())),
+        ExportError::Call(e) => e.into(),
+    };
+    crate::export::export_to(client, id, format, &path).await.map_err(cannot)?;
     output::note(&format!("written to {}", path.display()));
     Ok(())
 }

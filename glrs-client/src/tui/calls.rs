@@ -6,6 +6,7 @@
 use super::complete;
 use crate::client::{CallError, Client, Events};
 use crate::connect::ConnectOptions;
+use crate::export::{ExportError, export_to};
 use glrs_protocol::SessionId;
 use glrs_protocol::entry::Attachment;
 use glrs_protocol::error::ErrorKind;
@@ -13,7 +14,6 @@ use glrs_protocol::methods::m;
 use glrs_protocol::params::*;
 use glrs_protocol::types::{Decision, Mode, ModelRow, NumberedEntry, SendMode, SessionInfo};
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -370,15 +370,9 @@ async fn reconnect(around: &Around, params: Attach, session: &SessionInfo) -> Re
 
 async fn export(client: &Client, id: SessionId, path: &Path) -> Result<String, String> {
     let json = path.extension().is_some_and(|e| e == "json");
-    let format = Some(if json { "json" } else { "markdown" }.to_owned());
-    let text = client.call::<m::SessionExportM>(&SessionExport { id, format }).await.map_err(|e| e.to_string())?.text;
-    let written = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(path)
-        .and_then(|mut f| f.write_all(text.as_bytes()).and_then(|()| f.sync_all()));
-    match written {
+    match export_to(client, &id, if json { "json" } else { "markdown" }, path).await {
         Ok(()) => Ok(format!("written to {}", path.display())),
-        Err(e) => Err(format!("cannot write {}: {e}", path.display())),
+        Err(ExportError::Write(e)) => Err(format!("cannot write {}: {e}", path.display())),
+        Err(ExportError::Call(e)) => Err(e.to_string()),
     }
 }

@@ -206,12 +206,13 @@ async fn export(c: CallCtx, p: SessionExport) -> Answer<ExportResult> {
     };
     let id = p.id.clone();
     read_blocking(move || {
-        let text = match p.format.as_deref().unwrap_or("json") {
-            "json" => crate::export::json(&id, &reader),
-            "markdown" | "md" => crate::export::markdown(&reader),
+        let from = p.from.unwrap_or(1);
+        let part = match p.format.as_deref().unwrap_or("json") {
+            "json" => crate::export::json(&id, &reader, from),
+            "markdown" | "md" => crate::export::markdown(&reader, from),
             other => return Err(RpcError::params(format!("there is no export format {other}: json or markdown"))),
         };
-        text.map(|text| ExportResult { text }).map_err(|e| disk(&e))
+        part.map(|p| ExportResult { text: p.text, next: p.next }).map_err(|e| disk(&e))
     })
     .await
     .into()
