@@ -117,6 +117,7 @@ pub(super) struct Actor {
     pub clients: BTreeMap<u64, Attached>,
     pub env: Arc<Env>,
     pub seen: Seen,
+    pub toolbox: super::toolbox::Toolbox,
     pub disk: Disk,
     pub disk_retry: Option<Instant>,
     pub config: Arc<config::Loaded>,

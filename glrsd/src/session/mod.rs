@@ -18,6 +18,7 @@ mod requests;
 mod running;
 mod sending;
 mod settle;
+mod toolbox;
 mod toolctx;
 mod turning;
 mod view;
@@ -63,6 +64,8 @@ pub struct Shared {
     pub models: ModelSets,
     /// Tools, in prompt order.
     pub tools: Vec<Arc<dyn Tool>>,
+    /// The MCP servers; those that are the same are one.
+    pub mcp: crate::mcp::Servers,
     /// The environments of sessions; those that are equal are one.
     pub envs: Envs,
     /// Configuration by directory.

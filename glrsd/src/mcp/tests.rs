@@ -1,0 +1,1 @@
+//! Tests of a server's life against programs of a few lines.
