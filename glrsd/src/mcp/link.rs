@@ -5,7 +5,7 @@
 //! not know who uses it or how often it was tried.
 
 use super::client::{Client, Heard};
-use super::guard::{Guarded, MAX_MESSAGE, Metered, Meter};
+use super::guard::{Guarded, MAX_MESSAGE, Meter, Metered};
 use super::spec::{Place, Secrets, place};
 use super::{ToolInfo, http};
 use crate::config::McpServer;
@@ -227,12 +227,17 @@ async fn talk<T: Transport<RoleClient> + 'static>(
 
 fn refused(e: &ClientInitializeError) -> (Over, String) {
     if e.is_authorization_required() || e.auth_challenge().is_some() {
-        return (Over::Said, "it wants a login: give a token in headers, as in \"Authorization\": \"Bearer ${TOKEN}\"".to_owned());
+        return (
+            Over::Said,
+            "it wants a login: give a token in headers, as in \"Authorization\": \"Bearer ${TOKEN}\"".to_owned(),
+        );
     }
     match e {
         ClientInitializeError::ConnectionClosed(_) => (Over::Closed, "it closed the connection at once".to_owned()),
         ClientInitializeError::JsonRpcError(e) => (Over::Said, format!("it refused: {}", e.message)),
-        ClientInitializeError::TransportError { error, .. } => (Over::Said, format!("it is not reached: {}", root(&*error.error))),
+        ClientInitializeError::TransportError { error, .. } => {
+            (Over::Said, format!("it is not reached: {}", root(&*error.error)))
+        }
         ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
             (Over::Said, "it speaks no version of the protocol that is known here".to_owned())
         }

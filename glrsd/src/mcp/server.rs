@@ -71,7 +71,9 @@ pub enum CallError {
     #[error("Interrupted.")]
     Interrupted,
     /// It took too long.
-    #[error("The tool did not answer within {0} s; the server was told that the answer is no longer wanted. What it did until then stays.")]
+    #[error(
+        "The tool did not answer within {0} s; the server was told that the answer is no longer wanted. What it did until then stays."
+    )]
     TimedOut(u64),
     /// The server does not run.
     #[error("The MCP server {server} does not run: {why}. Nothing was done.")]
@@ -134,10 +136,7 @@ impl Server {
 
     pub(super) fn is(&self, name: &str, spec: &McpServer, cwd: &Path, env: &Arc<Env>) -> bool {
         let core = &self.0;
-        core.name == name
-            && core.spec == *spec
-            && core.cwd == cwd
-            && (Arc::ptr_eq(&core.env, env) || core.env == *env)
+        core.name == name && core.spec == *spec && core.cwd == cwd && (Arc::ptr_eq(&core.env, env) || core.env == *env)
     }
 
     /// Its name in the configuration.

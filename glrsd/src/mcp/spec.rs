@@ -65,7 +65,8 @@ impl Secrets {
             let end = out[at..].find(')').map_or(out.len(), |n| at + n + 1);
             out.replace_range(at..end, "");
         }
-        let words: Vec<&str> = out.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
+        let words: Vec<&str> =
+            out.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
         let line = words.join(" ");
         match line.char_indices().nth(WORDS) {
             Some((at, _)) => format!("{}…", &line[..at]),
@@ -198,7 +199,10 @@ mod tests {
     use super::*;
 
     fn env() -> Env {
-        [("TOKEN", "s3cr3t-value"), ("EMPTY", ""), ("PATH", "/bin:/usr/bin")].map(|(k, v)| (k.to_owned(), v.to_owned())).into_iter().collect()
+        [("TOKEN", "s3cr3t-value"), ("EMPTY", ""), ("PATH", "/bin:/usr/bin")]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into_iter()
+            .collect()
     }
 
     #[test]

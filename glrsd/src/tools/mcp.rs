@@ -64,6 +64,10 @@ impl McpTool {
                 Some(line) = told.recv() => ctx.emit(&line).await,
             }
         };
+        // The last of it often comes together with the answer.
+        while let Ok(line) = told.try_recv() {
+            ctx.emit(&line).await;
+        }
         match answer {
             Ok((ok, text)) => {
                 let mut bounded = Bounded::default();
