@@ -244,6 +244,32 @@ fn no_server_outlives_its_daemon() {
 }
 
 #[test]
+fn a_request_of_a_servers_tool_outlives_its_daemon() {
+    // The server needs a variable, which nobody but the session's client has.
+    let (mut scene, journal) = scene(json!({}), json!({}), |j| {
+        let mut server = program("good", j);
+        server["env"]["SECRET"] = json!("${SECRET}");
+        server
+    });
+    scene.fake.reply(calls("secret", ""));
+    scene.fake.reply(Reply::say("done"));
+    scene.wire.send(&scene.id, "go");
+    let request = scene.wire.request(&scene.id);
+    scene.daemon.kill9();
+    let server = Proc::open(u32::try_from(journal.wait("start", 1).as_u64().unwrap()).unwrap_or(0));
+    assert!(server.is_none_or(|s| s.wait(PATIENCE)));
+    scene.daemon = scene.home.daemon();
+    scene.wire = scene.home.wire("bob");
+    scene.wire.attach(&scene.id, json!({"env": scene.home.env()}));
+    assert_eq!(scene.wire.request(&scene.id)["request"], request["request"]);
+    scene.wire.answer(&scene.id, &request, "allow").unwrap();
+    let view = scene.wire.wait_quiet(&scene.id);
+    assert_eq!((result(&view), view.last_status()), ((true, "s3cr3t-7f1e".to_owned()), "done"));
+    assert_eq!(journal.all("start").len(), 2);
+    journal.assert_clean();
+}
+
+#[test]
 fn a_projects_servers_wait_for_trust() {
     let (home, fake) = faked(Dialect::Anthropic);
     let journal = Journal::new(home.other_dir("j").join("journal"));
@@ -268,7 +294,7 @@ fn a_projects_servers_wait_for_trust() {
     assert!(row["tools"].as_array().unwrap().contains(&json!("mcp__fake__echo")));
     assert_eq!(journal.all("start").len(), 1, "whoever asks meets the session's server");
     until("the doctor's word", PATIENCE, || {
-        cli(&scene.home, ["doctor"]).stdout.contains("fake is ready, 15 tools").then_some(())
+        cli(&scene.home, ["doctor"]).stdout.contains("fake is ready, 16 tools").then_some(())
     });
     journal.assert_clean();
 }

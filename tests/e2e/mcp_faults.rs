@@ -144,6 +144,24 @@ fn a_flood_ends_its_server_and_nothing_else() {
 }
 
 #[test]
+fn esc_is_quick_where_a_server_reads_nothing_and_the_next_call_has_a_new_one() {
+    let (scene, journal) = good();
+    for (n, text) in [(1, "small".to_owned()), (2, "x".repeat(1_000_000))] {
+        let tool = if n == 1 { "deaf" } else { "echo" };
+        scene.fake.reply(Reply::call(&format!("mcp__fake__{tool}"), json!({"text": text})));
+        scene.wire.send(&scene.id, "go");
+        scene.wire.wait_view(&scene.id, "the call", |v| v.phase() == "tool" && v.state_name() == "running");
+        journal.wait("tools/call", 1);
+        let asked = Instant::now();
+        scene.wire.ok("session/interrupt", scene.with(json!({})));
+        scene.wire.wait_quiet(&scene.id);
+        assert!(asked.elapsed() < Duration::from_secs(2), "esc took {:?}", asked.elapsed());
+    }
+    assert_eq!(call(&scene, "echo"), (true, "echo: hello".to_owned()));
+    assert_eq!(journal.all("start").len(), 2);
+}
+
+#[test]
 fn all_pages_of_a_list_are_read() {
     let (scene, journal) = scene(json!({}), json!({"mode": "all"}), |j| program("paged", j));
     plain(&scene);

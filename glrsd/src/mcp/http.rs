@@ -11,6 +11,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::common::client_side_sse::SseRetryPolicy;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ pub(super) async fn client(url: &Url, env: &Env) -> Result<Client, String> {
     let (mut proxy, mut except) = (None, None);
     let tls = url.scheme() == "https";
     // Nothing on this machine is behind a proxy.
-    let local = url.host_str().is_some_and(|h| matches!(h, "localhost" | "127.0.0.1" | "[::1]"));
+    let ip = |h: &str| h.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let local = url.host_str().is_some_and(|h| h == "localhost" || ip(h));
     if !local {
         let own = if tls { get("HTTPS_PROXY", "https_proxy") } else { get("HTTP_PROXY", "http_proxy") };
         proxy = own.or_else(|| get("ALL_PROXY", "all_proxy"));

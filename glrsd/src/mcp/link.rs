@@ -47,6 +47,8 @@ pub(super) struct Link {
     pub peer: Peer<RoleClient>,
     pub heard: Arc<Heard>,
     pub meter: Arc<Meter>,
+    /// Whether it is a pipe: what does not go into one at once is not read at all.
+    pub pipe: bool,
     tools: Mutex<Arc<[ToolInfo]>>,
     /// One fetches the list, the others wait for it.
     listing: tokio::sync::Mutex<()>,
@@ -60,17 +62,25 @@ impl Link {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lists the tools anew if the server said that they changed. A list that does not come leaves
-    /// the one there was, and is asked for again next time.
+    /// Lists the tools anew if the server said that they changed. A list that does not come, or
+    /// that nobody waits for any more, leaves the one there was, and is asked for again next time.
     pub async fn refresh(&self) {
+        struct Again<'a>(&'a Heard);
+        impl Drop for Again<'_> {
+            fn drop(&mut self) {
+                self.0.stale.store(true, Ordering::Relaxed);
+            }
+        }
         let _one = self.listing.lock().await;
+        // Before it is asked for: what changes meanwhile is a change of its own.
         if !self.heard.stale.swap(false, Ordering::Relaxed) {
             return;
         }
+        let again = Again(&self.heard);
         self.meter.reset();
-        match tokio::time::timeout(START, list(&self.peer)).await {
-            Ok(Ok(tools)) => *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools,
-            _ => self.heard.stale.store(true, Ordering::Relaxed),
+        if let Ok(Ok(tools)) = tokio::time::timeout(START, list(&self.peer)).await {
+            *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
+            std::mem::forget(again);
         }
     }
 
@@ -99,7 +109,7 @@ pub(super) async fn keep(
             };
             let meter = Arc::new(Meter::default());
             let transport = Guarded::new(http::transport(client, url, headers), meter.clone());
-            talk(transport, meter, gone, &opened).await.1
+            talk(transport, meter, false, gone, &opened).await.1
         }
         Ok(Place::Program { program, args, cwd, env }) => {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -125,7 +135,7 @@ async fn program_runs(
     let transport = Guarded::new(transport, meter.clone());
     let complaints = Mutex::new(Vec::new());
     let drained = drain(stderr, &complaints);
-    let talked = talk(transport, meter, gone, opened);
+    let talked = talk(transport, meter, true, gone, opened);
     tokio::pin!(drained, talked);
     let (mut over, mut status, mut silent) = (None, None, false);
     while over.is_none() && status.is_none() {
@@ -188,6 +198,7 @@ enum Over {
 async fn talk<T: Transport<RoleClient> + 'static>(
     transport: T,
     meter: Arc<Meter>,
+    pipe: bool,
     gone: &CancellationToken,
     opened: &impl Fn(Arc<Link>),
 ) -> (Over, String) {
@@ -212,6 +223,7 @@ async fn talk<T: Transport<RoleClient> + 'static>(
         peer: running.peer().clone(),
         heard,
         meter: meter.clone(),
+        pipe,
         tools: Mutex::new(tools),
         listing: tokio::sync::Mutex::new(()),
         stop: CancellationToken::new(),

@@ -28,11 +28,12 @@ pub fn names<'a>(tools: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Str
             }
         };
         let head = format!("mcp__{prefix}__");
-        let plain = format!("{head}{}", cleaned(tool));
-        let name = if plain.len() <= MAX && plain.len() > head.len() && !taken.contains(&plain) {
+        let clean = cleaned(tool);
+        let plain = format!("{head}{clean}");
+        let name = if plain.len() <= MAX && !clean.is_empty() && !taken.contains(&plain) {
             plain
         } else {
-            marked(&plain, MAX, &format!("{server}\n{tool}"))
+            format!("{head}{}", marked(&clean, MAX - head.len(), &format!("{server}\n{tool}")))
         };
         taken.insert(name.clone());
         out.push(name);
@@ -60,7 +61,7 @@ fn marked(text: &str, max: usize, whole: &str) -> String {
     let mark: String = Sha256::digest(whole.as_bytes()).iter().take(4).map(|b| format!("{b:02x}")).collect();
     let room = max - mark.len() - 1;
     let kept = text.get(..room.min(text.len())).unwrap_or_default().trim_end_matches('_');
-    format!("{kept}_{mark}")
+    if kept.is_empty() { mark } else { format!("{kept}_{mark}") }
 }
 
 #[cfg(test)]

@@ -325,9 +325,10 @@ async fn run(core: Arc<Core>) {
     core.now.send_replace(Now::Down(secrets.hide(&why).into()));
 }
 
-/// Tells a server that an answer is no longer wanted. One that does not even read that is ended.
+/// Tells a server that an answer is no longer wanted. It is on its way even where it takes longer
+/// than we wait; a program that does not read it at all is ended.
 async fn off(link: &Link, handle: RequestHandle<rmcp::RoleClient>, why: &str) {
-    if tokio::time::timeout(TELL, handle.cancel(Some(why.to_owned()))).await.is_err() {
+    if tokio::time::timeout(TELL, handle.cancel(Some(why.to_owned()))).await.is_err() && link.pipe {
         link.end("it does not read what it is sent");
     }
 }

@@ -30,16 +30,16 @@ fn shell(script: &str) -> BTreeMap<String, McpServer> {
 async fn equal_ones_are_one_and_nothing_else_is() {
     let pool = Servers::default();
     let config = servers(json!({"a": {"command": "x"}, "b": {"command": "x"}}));
-    let open = |config, cwd, env| pool.open(config, Path::new(cwd), env);
-    let first = open(&config, "/tmp", &env(&[]));
+    let open = |config: &BTreeMap<_, _>, cwd: &str, env: Arc<Env>| pool.open(config, Path::new(cwd), &env);
+    let first = open(&config, "/tmp", env(&[]));
     assert_eq!(first.iter().map(|s| s.name()).collect::<Vec<_>>(), ["a", "b"]);
     assert!(!Arc::ptr_eq(&first[0], &first[1]));
-    let again = open(&config, "/tmp", &env(&[]));
+    let again = open(&config, "/tmp", env(&[]));
     assert!(Arc::ptr_eq(&first[0], &again[0]) && Arc::ptr_eq(&first[1], &again[1]));
     let other = servers(json!({"a": {"command": "y"}, "b": {"command": "x"}}));
-    let changed = open(&other, "/tmp", &env(&[]));
+    let changed = open(&other, "/tmp", env(&[]));
     assert!(!Arc::ptr_eq(&first[0], &changed[0]) && Arc::ptr_eq(&first[1], &changed[1]));
-    for elsewhere in [open(&config, "/", &env(&[])), open(&config, "/tmp", &env(&[("A", "1")]))] {
+    for elsewhere in [open(&config, "/", env(&[])), open(&config, "/tmp", env(&[("A", "1")]))] {
         assert!(!Arc::ptr_eq(&first[0], &elsewhere[0]));
     }
     let weak = Arc::downgrade(&first[0]);
@@ -68,7 +68,8 @@ async fn one_that_says_nothing_is_given_up_and_its_call_is_told_why() {
 async fn one_that_ends_at_once_says_how_and_what_it_complained_of() {
     let pool = Servers::default();
     let secret = env(&[("KEY", "k3y-0f-m1ne")]);
-    let script = "i=0; while [ $i -lt 5000 ]; do echo \"noise $i\" >&2; i=$((i+1)); done; echo \"bad ${KEY}\" >&2; exit 9";
+    let script =
+        "i=0; while [ $i -lt 5000 ]; do echo \"noise $i\" >&2; i=$((i+1)); done; echo \"bad ${KEY}\" >&2; exit 9";
     let server = pool.open(&shell(script), Path::new("/"), &secret).remove(0);
     for _ in 0..6 {
         server.start();

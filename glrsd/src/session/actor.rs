@@ -327,6 +327,7 @@ impl Actor {
             Cmd::Resume { env, reply } => {
                 if let Some(env) = env {
                     self.env = self.shared.envs.share(env);
+                    self.toolbox.env_came(&self.env);
                 }
                 reply(Ok(self.info()));
             }

@@ -7,8 +7,11 @@
 //! went away keeps its tools in the list, and is started again when one is called. Must not know
 //! how servers run.
 
+use super::Shared;
 use super::actor::Actor;
 use super::running::CallState;
+use crate::config::Loaded;
+use crate::host::Env;
 use crate::mcp::{self, Server, State, ToolInfo};
 use crate::policy;
 use crate::tools::Tool;
@@ -16,8 +19,10 @@ use crate::tools::mcp::{McpTool, is_one};
 use futures_util::future::join_all;
 use glrs_protocol::entry::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// How long a turn waits for servers that are starting.
@@ -40,9 +45,24 @@ struct Inner {
     /// What people were told while the session is in memory, and are to be told.
     told: BTreeSet<String>,
     untold: Vec<String>,
+    /// The environment of whoever came while a turn waits for it.
+    env: Option<Arc<Env>>,
+    came: Arc<Notify>,
 }
 
 impl Toolbox {
+    /// Someone brought this environment.
+    pub fn env_came(&self, env: &Arc<Env>) {
+        let mut inner = self.lock();
+        inner.env = Some(env.clone());
+        inner.came.notify_one();
+    }
+
+    /// Someone answered before the call asked again: it is to go on with what there is.
+    pub fn answer_came(&self) {
+        self.lock().came.notify_one();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,33 +76,50 @@ impl Toolbox {
 /// What a turn's task does before its first step.
 pub(super) struct Preparing {
     toolbox: Toolbox,
-    builtin: Vec<Arc<dyn Tool>>,
-    servers: Vec<Arc<Server>>,
-    disabled: Vec<String>,
-    patience: Duration,
+    shared: Arc<Shared>,
+    config: Arc<Loaded>,
+    cwd: PathBuf,
+    env: Arc<Env>,
+    /// Whether calls of servers' tools were left over by a restart.
+    left_over: bool,
 }
 
 impl Preparing {
     /// Settles the list of tools. Takes no time where there is no server, or all are ready.
-    pub async fn settle(self, cancel: &CancellationToken) -> Arc<[Arc<dyn Tool>]> {
-        for server in &self.servers {
-            server.start();
+    pub async fn settle(mut self, cancel: &CancellationToken) -> Arc<[Arc<dyn Tool>]> {
+        let mut patience = PATIENCE;
+        if self.left_over {
+            // A restart forgets the environment, and with it the servers' keys. The call waits for
+            // an answer anyway, and whoever gives it brings one.
+            let came = self.toolbox.lock().came.clone();
+            tokio::select! {
+                () = cancel.cancelled() => {}
+                () = came.notified() => {}
+            }
+            if let Some(env) = self.toolbox.lock().env.take() {
+                self.env = env;
+            }
+            patience = mcp::START;
+        }
+        let config = &self.config.config;
+        let servers = self.shared.mcp.open(&config.mcp_servers, &self.cwd, &self.env);
+        if !cancel.is_cancelled() {
+            servers.iter().for_each(|s| s.start());
         }
         let late = self.toolbox.lock().late.clone();
-        let waiting = self.servers.iter().filter(|s| !late.contains(s.name())).map(|s| s.settled());
+        let waiting = servers.iter().filter(|s| !late.contains(s.name())).map(|s| s.settled());
         tokio::select! {
             biased;
             () = cancel.cancelled() => {}
             _ = join_all(waiting) => {}
-            () = tokio::time::sleep(self.patience) => {}
+            () = tokio::time::sleep(patience) => {}
         }
         let mut inner = self.toolbox.lock();
-        for server in &self.servers {
+        for server in &servers {
             inner.take_up(server, cancel.is_cancelled());
         }
-        inner.lists.retain(|name, _| self.servers.iter().any(|s| s.name() == name));
-        let all: Vec<(&Arc<Server>, ToolInfo)> = self
-            .servers
+        inner.lists.retain(|name, _| servers.iter().any(|s| s.name() == name));
+        let all: Vec<(&Arc<Server>, ToolInfo)> = servers
             .iter()
             .flat_map(|s| inner.lists.get(s.name()).into_iter().flat_map(|l| l.iter()).map(move |t| (s, t.clone())))
             .collect();
@@ -91,10 +128,10 @@ impl Preparing {
             let tool: Arc<dyn Tool> = Arc::new(McpTool::new(server.clone(), tool, name));
             tool
         });
-        let mut tools: Vec<Arc<dyn Tool>> = self.builtin.iter().cloned().chain(theirs).collect();
-        tools.retain(|t| !self.disabled.iter().any(|d| policy::names(d, &t.spec().name)));
+        let mut tools: Vec<Arc<dyn Tool>> = self.shared.tools.iter().cloned().chain(theirs).collect();
+        tools.retain(|t| !config.tools.disable.iter().any(|d| policy::names(d, &t.spec().name)));
         inner.tools = tools.into();
-        inner.servers = self.servers;
+        inner.servers = servers;
         inner.tools.clone()
     }
 }
@@ -131,16 +168,15 @@ impl Inner {
 
 impl Actor {
     /// What the next turn's task needs to settle the tools. `resume` are calls that were left over
-    /// by a restart: their tools are worth a longer wait.
+    /// by a restart.
     pub(super) fn prepare_tools(&self, resume: &[CallState]) -> Preparing {
-        let config = &self.config.config;
-        let left_over = resume.iter().any(|c| is_one(&c.call.name));
         Preparing {
             toolbox: self.toolbox.clone(),
-            builtin: self.shared.tools.clone(),
-            servers: self.shared.mcp.open(&config.mcp_servers, &self.cwd, &self.env),
-            disabled: config.tools.disable.clone(),
-            patience: if left_over { mcp::START } else { PATIENCE },
+            shared: self.shared.clone(),
+            config: self.config.clone(),
+            cwd: self.cwd.clone(),
+            env: self.env.clone(),
+            left_over: resume.iter().any(|c| c.output.is_none() && is_one(&c.call.name)),
         }
     }
 

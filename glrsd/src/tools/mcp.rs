@@ -71,7 +71,8 @@ impl McpTool {
         match answer {
             Ok((ok, text)) => {
                 let mut bounded = Bounded::default();
-                bounded.push(&text);
+                // Many readers of JSON refuse a NUL.
+                bounded.push(&if text.contains('\0') { text.replace('\0', "\u{2400}") } else { text });
                 Ok(Outcome { ok, result: bounded.finish(), ..Outcome::default() })
             }
             Err(CallError::Interrupted) => Err(files::interrupted()),

@@ -86,6 +86,8 @@ enum Then {
     Report(Vec<Value>, Value),
     /// Stop, with this exit code.
     Die(i32),
+    /// Read nothing more, and stay.
+    Deaf,
     /// Write these bytes without end.
     Flood(&'static [u8]),
 }
@@ -98,6 +100,7 @@ struct Speaker {
     ready: bool,
     ids: BTreeSet<String>,
     changed: bool,
+    children: Vec<std::process::Child>,
 }
 
 fn text(words: impl Into<String>) -> Value {
@@ -106,7 +109,15 @@ fn text(words: impl Into<String>) -> Value {
 
 impl Speaker {
     fn new(mode: &str, journal: Journal) -> Self {
-        Self { mode: mode.to_owned(), journal, greeted: false, ready: false, ids: BTreeSet::new(), changed: false }
+        Self {
+            mode: mode.to_owned(),
+            journal,
+            greeted: false,
+            ready: false,
+            ids: BTreeSet::new(),
+            changed: false,
+            children: Vec::new(),
+        }
     }
 
     fn broken(&self, rule: &str, message: &Value) {
@@ -189,7 +200,7 @@ impl Speaker {
         }
         // In no order, and not the same one each time.
         let mut names = vec!["echo", "fail", "hang", "count", "crash", "kinds", "huge", "change", "child", "secret"];
-        names.extend(["flood", "line", "dotted.name", "report"]);
+        names.extend(["flood", "line", "dotted.name", "report", "deaf"]);
         if self.changed {
             names.push("later");
             names.reverse();
@@ -241,9 +252,12 @@ impl Speaker {
             "child" => {
                 let child = std::process::Command::new("sleep").arg("600").spawn().expect("sleep");
                 self.journal.note(&json!({"child": child.id()}));
+                // Whoever ends the server has to end it too.
+                self.children.push(child);
                 say(text("started"))
             }
             "secret" => say(text(std::env::var("SECRET").unwrap_or_default())),
+            "deaf" => Then::Deaf,
             "flood" => Then::Flood(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"x\"}}\n"),
             "line" => Then::Flood(b"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"),
             other => Then::Say(vec![json!({"jsonrpc": "2.0", "id": message["id"],
@@ -290,6 +304,9 @@ fn serve(mode: &str, journal: Journal) -> i32 {
                 eprintln!("the licence of {} has run out", std::env::var("SECRET").unwrap_or_default());
                 return code;
             }
+            Then::Deaf => loop {
+                std::thread::park();
+            },
             Then::Flood(bytes) => loop {
                 if let Err(e) = out.write_all(&bytes.repeat(1024)) {
                     break Err(e);
