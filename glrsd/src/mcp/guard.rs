@@ -67,7 +67,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Metered<R> {
         let before = buf.filled().len();
         std::task::ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
         let new = &buf.filled()[before..];
-        self.line = match memchr::memrchr(b'\n', new) {
+        self.line = match new.iter().rposition(|b| *b == b'\n') {
             Some(at) => new.len() - at - 1,
             None => self.line + new.len(),
         };
