@@ -7,12 +7,12 @@
 use super::client::{Client, Heard};
 use super::guard::{Guarded, MAX_MESSAGE, Meter, Metered};
 use super::spec::{Place, Secrets, place};
-use super::{ToolInfo, http};
+use super::{ToolInfo, http, offer};
 use crate::config::McpServer;
 use crate::host::Env;
 use crate::host::process::{self, Start, Stdin, Streams};
 use rmcp::RoleClient;
-use rmcp::model::{PaginatedRequestParams, Tool};
+use rmcp::model::PaginatedRequestParams;
 use rmcp::service::{ClientInitializeError, Peer, ServiceError, serve_client};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
@@ -34,10 +34,6 @@ const GRACE: Duration = Duration::from_millis(500);
 const MAX_PAGES: usize = 64;
 /// Most tools of a server.
 const MAX_TOOLS: usize = 512;
-/// Largest schema of a tool in bytes.
-const MAX_SCHEMA: usize = 128 * 1024;
-/// Longest description of a tool, in characters.
-const MAX_DESCRIPTION: usize = 8_000;
 /// So much of its complaints is kept.
 const MAX_STDERR: usize = 4096;
 
@@ -278,7 +274,7 @@ async fn list(peer: &Peer<RoleClient>) -> Result<Arc<[ToolInfo]>, String> {
             ServiceError::TransportClosed => "it ended before it listed its tools".to_owned(),
             _ => "its list of tools is not understood".to_owned(),
         })?;
-        all.extend(page.tools.into_iter().filter_map(info));
+        all.extend(page.tools.into_iter().filter_map(offer::info));
         if all.len() > MAX_TOOLS {
             return Err(format!("it has more than {MAX_TOOLS} tools"));
         }
@@ -291,22 +287,4 @@ async fn list(peer: &Peer<RoleClient>) -> Result<Arc<[ToolInfo]>, String> {
         }
     }
     Err(format!("its list of tools has no end after {MAX_PAGES} pages"))
-}
-
-/// A tool as it is offered to models; `None` where no model could use it.
-fn info(tool: Tool) -> Option<ToolInfo> {
-    let mut schema = (*tool.input_schema).clone();
-    schema.entry("type").or_insert_with(|| "object".into());
-    let schema = serde_json::value::to_raw_value(&schema).ok()?;
-    if tool.name.is_empty() || schema.get().len() > MAX_SCHEMA {
-        return None;
-    }
-    let title = tool.title.as_deref().or(tool.annotations.as_ref().and_then(|a| a.title.as_deref()));
-    let description = tool.description.as_deref().filter(|d| !d.trim().is_empty()).or(title).unwrap_or(&tool.name);
-    Some(ToolInfo {
-        description: description.chars().take(MAX_DESCRIPTION).collect(),
-        read_only: tool.annotations.as_ref().and_then(|a| a.read_only_hint) == Some(true),
-        name: tool.name.into_owned(),
-        schema,
-    })
 }

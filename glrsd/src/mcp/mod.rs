@@ -4,8 +4,9 @@
 //! restarted when next used, gone with the last one who holds it), their tools and calls of them.
 //! Whatever a server does (hang, die, flood, lie) ends in a reason in words; nobody waits longer
 //! than they chose to. Must not know sessions, policy or models: who may call what is decided
-//! above. Below: [`spec`] the configuration filled in, [`link`] one connection, [`guard`] its
-//! bounds, [`client`] what we say of ourselves, [`names`], [`content`] results as text.
+//! above. Below: `spec` the configuration filled in, `link` one connection, `guard` its
+//! bounds, `client` what we say of ourselves, `offer` and `names` tools as models take
+//! them, `content` results as text.
 
 mod client;
 mod content;
@@ -13,6 +14,7 @@ mod guard;
 mod http;
 mod link;
 mod names;
+mod offer;
 mod server;
 mod spec;
 #[cfg(test)]

@@ -28,6 +28,9 @@ use tokio_util::sync::CancellationToken;
 /// How long a turn waits for servers that are starting.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Most tools of a request: the least of what providers take.
+const MOST: usize = 128;
+
 /// A session's tools. Its clones are one.
 #[derive(Clone, Default)]
 pub(super) struct Toolbox(Arc<Mutex<Inner>>);
@@ -130,6 +133,13 @@ impl Preparing {
         });
         let mut tools: Vec<Arc<dyn Tool>> = self.shared.tools.iter().cloned().chain(theirs).collect();
         tools.retain(|t| !config.tools.disable.iter().any(|d| policy::names(d, &t.spec().name)));
+        if tools.len() > MOST {
+            let over = tools.len() - MOST;
+            tools.truncate(MOST);
+            inner.tell(format!(
+                "{over} tools of MCP servers are left out, since models take {MOST} at most: switch some off with tools.disable"
+            ));
+        }
         inner.tools = tools.into();
         inner.servers = servers;
         inner.tools.clone()
