@@ -51,7 +51,10 @@ mod tests {
     use serde_json::json;
 
     fn of(schema: Value) -> Option<ToolInfo> {
-        info(serde_json::from_value(json!({"name": "t", "description": "é".repeat(2000), "inputSchema": schema})).unwrap())
+        info(
+            serde_json::from_value(json!({"name": "t", "description": "é".repeat(2000), "inputSchema": schema}))
+                .unwrap(),
+        )
     }
 
     #[test]
