@@ -64,12 +64,13 @@ fn a_silent_server_delays_one_turn_a_little_and_neither_esc_nor_attaching() {
 
 #[test]
 fn what_is_wrong_with_a_server_is_said_once_and_by_the_doctor() {
-    let cases: [(&str, &dyn Fn(&Journal) -> Value, &str); 5] = [
-        ("dies", &|j| program("dies", j), "exit status: 3"),
-        ("lists nonsense", &|j| program("garbage", j), "not understood"),
-        ("has no end", &|j| program("endless", j), "no end"),
-        ("is not there", &|_| json!({"command": "no-such-program-at-all"}), "no-such-program-at-all"),
-        ("misses a variable", &|_| json!({"command": "sh", "args": ["${NOT_SET_HERE}"]}), "NOT_SET_HERE"),
+    type Make = fn(&Journal) -> Value;
+    let cases: [(&str, Make, &str); 5] = [
+        ("dies", |j| program("dies", j), "exit status: 3"),
+        ("lists nonsense", |j| program("garbage", j), "not understood"),
+        ("has no end", |j| program("endless", j), "no end"),
+        ("is not there", |_| json!({"command": "no-such-program-at-all"}), "no-such-program-at-all"),
+        ("misses a variable", |_| json!({"command": "sh", "args": ["${NOT_SET_HERE}"]}), "NOT_SET_HERE"),
     ];
     for (what, server, words) in cases {
         let (scene, journal) = scene(json!({}), json!({"mode": "all"}), server);

@@ -36,9 +36,7 @@ fn schema(mut schema: Map<String, Value>) -> Option<Map<String, Value>> {
     if schema.entry("type").or_insert_with(|| "object".into()) != "object" {
         return None;
     }
-    for choice in ["oneOf", "anyOf", "allOf"] {
-        schema.remove(choice);
-    }
+    schema.retain(|key, _| !["oneOf", "anyOf", "allOf"].contains(&key.as_str()));
     let properties = schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
     let usual = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let fits = |name: &String| (1..=MAX_PROPERTY).contains(&name.len()) && name.chars().all(usual);
