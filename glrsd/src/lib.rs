@@ -2,7 +2,7 @@
 //!
 //! Layers, each importing only what stands below it: `start` → `daemon` → `net`, `rpc` →
 //! `archive` → `registry` → `listing`, `import`, `session` → `turn` → `model`, `tools` → `fold` →
-//! `policy`, `config` → `store` → `host`. Nothing below `daemon` imports `net` or `rpc`. Only
+//! `mcp`, `policy`, `config` → `store` → `host`. Nothing below `daemon` imports `net` or `rpc`. Only
 //! `session` changes a session, only `store` writes under the data directory, only `host` reads
 //! environment, clock and randomness.
 
@@ -15,6 +15,7 @@ pub mod fold;
 pub mod host;
 pub mod import;
 pub mod listing;
+pub mod mcp;
 pub mod model;
 pub mod net;
 pub mod policy;

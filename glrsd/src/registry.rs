@@ -45,6 +45,7 @@ impl Registry {
                 paths,
                 models,
                 tools: crate::tools::builtin(),
+                mcp: crate::mcp::Servers::default(),
                 envs: crate::host::env::Envs::default(),
                 config: crate::config::Cache::default(),
                 on_change: Box::new(move |info| publish_row(&feed, info)),

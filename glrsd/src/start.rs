@@ -122,7 +122,10 @@ fn exits(pid: u32) -> bool {
 }
 
 fn logging(background: bool, store: &Store, env: &Env) -> Result<(), String> {
-    let filter = EnvFilter::try_new(env.get("GLRS_LOG").unwrap_or("info")).unwrap_or_else(|_| EnvFilter::new("info"));
+    // The MCP library logs what servers say at the usual level; who wants that asks for it by name.
+    let asked = env.get("GLRS_LOG").unwrap_or("info");
+    let wanted = if asked.contains("rmcp") { asked.to_owned() } else { format!("{asked},rmcp=off") };
+    let filter = EnvFilter::try_new(wanted).unwrap_or_else(|_| EnvFilter::new("info,rmcp=off"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_target(false);
     let set = if background {
         let log = DaemonLog::open(store).map_err(|e| e.to_string())?;

@@ -100,6 +100,7 @@ pub mod m {
         CatalogModelsM "catalog/models" Daemon (CatalogModels) -> ModelList: "The models that can be chosen, and which a new session gets.";
         ConfigShowM "config/show" Daemon (ConfigShow) -> ConfigResult: "The configuration in force for a directory, where each value comes from, and what is wrong.";
         ConfigTrustM "config/trust" Daemon (ConfigTrust) -> ConfigResult: "Trusts a project: its files may then set what runs code or sends data elsewhere.";
+        McpListM "mcp/list" Daemon (McpList) -> McpListResult: "The MCP servers configured for a directory, how each is, and its tools. Those of a project count once it is trusted.";
         SchemaM "schema" Daemon (SchemaParams) -> ExportResult: "This protocol as JSON Schema, OpenRPC or Markdown, or the configuration's JSON Schema.";
         SessionNewM "session/new" Daemon (SessionNew) -> SessionResult: "Makes a session. It has no file until something is said in it.";
         SessionListM "session/list" Daemon (SessionList) -> SessionListResult: "Stored and live sessions, newest first; broken files are listed with the reason.";

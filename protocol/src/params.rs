@@ -144,6 +144,23 @@ wire! {
         /// Every key.
         values: Vec<ConfigValue>,
     }
+    /// Whose MCP servers.
+    McpList {
+        /// The directory.
+        cwd: String,
+        /// Environment they get; the daemon's own unless told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        env: Option<BTreeMap<String, String>>,
+        /// Whether those that do not run are started, to see whether they do. They end again
+        /// unless a session needs them.
+        #[serde(default)]
+        start: bool,
+    }
+    /// The MCP servers of a directory.
+    McpListResult {
+        /// By name.
+        servers: Vec<McpRow>,
+    }
     /// Which project to trust.
     ConfigTrust {
         /// A directory of the project.

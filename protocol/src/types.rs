@@ -519,3 +519,36 @@ pub struct ModelRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
+
+/// How an MCP server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum McpState {
+    /// No session needed it yet.
+    Idle,
+    /// It is being started.
+    Starting,
+    /// It answers.
+    Ready,
+    /// It does not run; see `why`.
+    Down,
+    /// A state this build does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// An MCP server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct McpRow {
+    /// Its name in the configuration.
+    pub name: String,
+    /// `stdio` (a program) or `http`.
+    pub transport: String,
+    /// How it is.
+    pub state: McpState,
+    /// Its tools, by the names that models and rules know them by; while it is ready.
+    pub tools: Vec<String>,
+    /// Why it is down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}

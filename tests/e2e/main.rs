@@ -18,6 +18,8 @@ mod framing;
 mod kill;
 mod lifecycle;
 mod log;
+mod mcp;
+mod mcp_faults;
 mod providers;
 mod roster;
 mod sockets;

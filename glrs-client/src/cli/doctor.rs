@@ -10,7 +10,8 @@ use crate::client::Client;
 use crate::connect::{ConnectError, ConnectOptions};
 use crate::place;
 use glrs_protocol::methods::m;
-use glrs_protocol::params::{ConfigResult, ConfigShow, Empty};
+use glrs_protocol::params::{ConfigResult, ConfigShow, Empty, McpList};
+use glrs_protocol::types::{McpRow, McpState};
 use serde::Serialize;
 use std::path::Path;
 
@@ -41,6 +42,7 @@ pub async fn run(ctx: &Ctx, json: bool) -> Result<Exit, Failure> {
     let before = Client::connect(&ConnectOptions::new(ctx.socket.clone(), "doctor")).await;
     let started = matches!(before, Err(ConnectError::NotRunning(_)));
     let mut config = None;
+    let mut mcp = Vec::new();
     let client = match before {
         Err(ConnectError::NotRunning(_)) => Client::connect(&ctx.options("doctor")?).await,
         other => other,
@@ -56,12 +58,13 @@ pub async fn run(ctx: &Ctx, json: bool) -> Result<Exit, Failure> {
             checks.push(check("versions", skew.is_none(), detail));
             ask(ctx, &client, &mut checks).await;
             config = shown(ctx, &client, &mut checks).await;
+            mcp = servers(ctx, &client, &mut checks).await;
         }
     }
     let all = checks.iter().all(|c| c.ok);
     let values = config.as_ref().map(|c| c.values.clone()).unwrap_or_default();
     if json {
-        output::json(&serde_json::json!({"ok": all, "checks": checks, "config": config}))?;
+        output::json(&serde_json::json!({"ok": all, "checks": checks, "config": config, "mcp": mcp}))?;
     } else {
         let rows: Vec<Vec<String>> = checks
             .iter()
@@ -130,6 +133,33 @@ async fn shown(ctx: &Ctx, client: &Client, checks: &mut Vec<Check>) -> Option<Co
             checks.push(check("config", false, e.to_string()));
             None
         }
+    }
+}
+
+/// The MCP servers of this directory, each started to see whether it runs.
+async fn servers(ctx: &Ctx, client: &Client, checks: &mut Vec<Check>) -> Vec<McpRow> {
+    let Ok(cwd) = ctx.directory(None) else { return Vec::new() };
+    let params = McpList { cwd, env: Some(ctx.session_env()), start: true };
+    match client.call::<m::McpListM>(&params).await {
+        Ok(list) => {
+            checks.extend(list.servers.iter().map(|s| check("mcp", s.state == McpState::Ready, server(s))));
+            list.servers
+        }
+        Err(e) => {
+            checks.push(check("mcp", false, e.to_string()));
+            Vec::new()
+        }
+    }
+}
+
+/// One server in a line.
+fn server(s: &McpRow) -> String {
+    let name = &s.name;
+    match (s.state, &s.why) {
+        (McpState::Ready, _) => format!("{name} is ready, {} tools", s.tools.len()),
+        (McpState::Starting, _) => format!("{name} is still starting"),
+        (_, Some(why)) => format!("{name} does not run: {why}"),
+        (_, None) => format!("{name} does not run"),
     }
 }
 

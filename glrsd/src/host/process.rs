@@ -13,7 +13,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::unix::pipe;
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::Instant;
 
 /// How long a group has between TERM and KILL.
@@ -51,6 +51,17 @@ pub struct Running {
     _guarded: Guarded,
 }
 
+/// The streams of a child, each by itself.
+#[derive(Debug)]
+pub struct Streams {
+    /// What it reads.
+    pub stdin: ChildStdin,
+    /// What it says.
+    pub stdout: ChildStdout,
+    /// What it complains of.
+    pub stderr: ChildStderr,
+}
+
 /// Starts a child as the leader of a new group. What it and its children write, to either stream,
 /// comes out of the one pipe in the order it was written.
 ///
@@ -59,6 +70,31 @@ pub struct Running {
 pub fn start(start: &Start<'_>) -> std::io::Result<(Running, pipe::Receiver)> {
     let (reader, writer) = std::io::pipe()?;
     let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?;
+    let mut command = command(start);
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let child = command.spawn()?;
+    // Our copies of the pipe's writing end: while one is open the pipe never ends.
+    drop(command);
+    Ok((Running::of(child)?, reader))
+}
+
+/// Starts a child as the leader of a new group, to be talked to: its streams are pipes of their
+/// own, whatever [`Start::stdin`] says.
+///
+/// # Errors
+/// When the program, the directory or the pipes cannot be had.
+pub fn start_apart(start: &Start<'_>) -> std::io::Result<(Running, Streams)> {
+    let mut command = command(start);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let running = Running::of(child)?;
+    match streams {
+        (Some(stdin), Some(stdout), Some(stderr)) => Ok((running, Streams { stdin, stdout, stderr })),
+        _ => Err(std::io::Error::other("the process has no pipes")),
+    }
+}
+
+fn command(start: &Start<'_>) -> Command {
     let mut command = Command::new(start.program);
     command
         .args(start.args)
@@ -69,21 +105,21 @@ pub fn start(start: &Start<'_>) -> std::io::Result<(Running, pipe::Receiver)> {
             Stdin::Null => Stdio::null(),
             Stdin::Pipe => Stdio::piped(),
         })
-        .stdout(writer.try_clone()?)
-        .stderr(writer)
         .process_group(0);
-    let child = command.spawn()?;
-    // Our copies of the pipe's writing end: while one is open the pipe never ends.
-    drop(command);
-    let group = child
-        .id()
-        .and_then(|id| i32::try_from(id).ok())
-        .and_then(Pid::from_raw)
-        .ok_or_else(|| std::io::Error::other("the process ended before its number was known"))?;
-    Ok((Running { child: Some(child), group, _guarded: Guarded::new(group) }, reader))
+    command
 }
 
 impl Running {
+    /// A child that was just started as the leader of its group.
+    fn of(child: Child) -> std::io::Result<Self> {
+        let group = child
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| std::io::Error::other("the process ended before its number was known"))?;
+        Ok(Self { child: Some(child), group, _guarded: Guarded::new(group) })
+    }
+
     /// The number of the group, which is that of its leader.
     pub fn group(&self) -> i32 {
         self.group.as_raw_nonzero().get()

@@ -124,6 +124,11 @@ fn is_guarded(path: &Path, cwd: &Path) -> bool {
     })
 }
 
+/// Whether a name in which `*` stands for anything (`mcp__git__*`) names this tool.
+pub fn names(pattern: &str, tool: &str) -> bool {
+    rule::wildcard(pattern, tool)
+}
+
 fn forbids(text: &str, action: &Action<'_>) -> bool {
     let rule = match Rule::parse(text) {
         Ok(rule) => rule,

@@ -5,6 +5,7 @@
 //! beyond the connection's outbox.
 
 mod daemon_methods;
+mod mcp_methods;
 mod session_methods;
 
 use crate::daemon::Daemon;
@@ -165,6 +166,7 @@ where
 pub fn module() -> Result<RpcModule<()>, String> {
     let mut m = RpcModule::new(());
     daemon_methods::register_all(&mut m)?;
+    mcp_methods::register_all(&mut m)?;
     session_methods::register_all(&mut m)?;
     Ok(m)
 }

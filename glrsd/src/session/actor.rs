@@ -118,6 +118,7 @@ pub(super) struct Actor {
     pub clients: BTreeMap<u64, Attached>,
     pub env: Arc<Env>,
     pub seen: Seen,
+    pub toolbox: super::toolbox::Toolbox,
     pub disk: Disk,
     pub disk_retry: Option<Instant>,
     pub config: Arc<config::Loaded>,
@@ -327,6 +328,7 @@ impl Actor {
             Cmd::Resume { env, reply } => {
                 if let Some(env) = env {
                     self.env = self.shared.envs.share(env);
+                    self.toolbox.env_came(&self.env);
                 }
                 reply(Ok(self.info()));
             }

@@ -173,6 +173,7 @@ impl Actor {
             next_piece: 0,
             clients: BTreeMap::new(),
             env: shared.envs.share(env),
+            toolbox: super::toolbox::Toolbox::default(),
             seen: Arc::default(),
             disk: Disk { ok: true, path: None, why: None },
             disk_retry: None,
@@ -336,7 +337,11 @@ impl Actor {
     /// A call's line for people.
     pub(super) fn detail_of(&self, call: &ToolCall) -> String {
         let tool = self.shared.tools.iter().find(|t| t.spec().name == call.name);
-        tool.map(|t| t.detail(&call.input)).unwrap_or_default()
+        match tool {
+            Some(tool) => tool.detail(&call.input),
+            None if crate::tools::mcp::is_one(&call.name) => crate::tools::mcp::detail(&call.input),
+            None => String::new(),
+        }
     }
 
     /// Closes a turn that the daemon's end cut off, with what is known of it.

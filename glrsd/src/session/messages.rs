@@ -66,7 +66,7 @@ impl Actor {
     /// Whether a tool is in the prompt: those that reach back only once there is something to reach.
     pub(super) fn listed(&self, name: &str) -> bool {
         let config = &self.config.config;
-        if config.tools.disable.iter().any(|d| d == name) {
+        if config.tools.disable.iter().any(|d| crate::policy::names(d, name)) {
             return false;
         }
         if name == history::RECALL {

@@ -19,6 +19,7 @@ mod requests;
 mod running;
 mod sending;
 mod settle;
+mod toolbox;
 mod toolctx;
 mod turning;
 mod view;
@@ -64,6 +65,8 @@ pub struct Shared {
     pub models: ModelSets,
     /// Tools, in prompt order.
     pub tools: Vec<Arc<dyn Tool>>,
+    /// The MCP servers; those that are the same are one.
+    pub mcp: crate::mcp::Servers,
     /// The environments of sessions; those that are equal are one.
     pub envs: Envs,
     /// Configuration by directory.

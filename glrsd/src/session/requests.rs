@@ -186,7 +186,10 @@ impl Actor {
                 self.requests.remove(i);
                 self.deliver(&request.call_id, given, waiter);
             }
-            None => self.requests[i].answered = Some(given),
+            None => {
+                self.requests[i].answered = Some(given);
+                self.toolbox.answer_came();
+            }
         }
         self.phase_now();
     }

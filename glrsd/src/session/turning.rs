@@ -101,20 +101,20 @@ impl Actor {
             seen: self.seen.clone(),
             events: tx.clone(),
         };
-        let disabled = self.config.config.tools.disable.clone();
-        let tools: Vec<_> = self.shared.tools.iter().filter(|t| !disabled.contains(&t.spec().name)).cloned().collect();
-        let turn = Turn {
-            tools: tools.into(),
-            events: tx,
-            cancel: cancel.clone(),
-            ctx: Arc::new(move |call: &ToolCall| {
-                Box::new(CallDoor { turn: door.clone(), call: call.id.clone(), tool: call.name.clone() })
-            }),
+        let preparing = self.prepare_tools(&resume);
+        let over = cancel.clone();
+        let ctx: turn::CtxOf = Arc::new(move |call: &ToolCall| {
+            Box::new(CallDoor { turn: door.clone(), call: call.id.clone(), tool: call.name.clone() })
+        });
+        let turn = async move {
+            // Here, not in the actor: who attaches or presses esc waits for no server.
+            let tools = preparing.settle(&over).await;
+            Turn { tools, events: tx, cancel: over, ctx }.run().await;
         };
         self.note(&Record::Turn { user });
         self.events = Some(super::events::Events::new(rx));
         // The task's panic is contained by the runtime; the closed channel tells the actor.
-        let task = tokio::spawn(turn.run());
+        let task = tokio::spawn(turn);
         self.running = Some(Running {
             user,
             task,
@@ -232,6 +232,7 @@ impl Actor {
                 }
             }
         }
+        self.tell_of_servers();
         let call = self.step_call();
         match call {
             Some(call) => {
@@ -251,7 +252,7 @@ impl Actor {
         let usage = self.summary.usage.clone();
         let vitals = self.config.config.vitals;
         let deadline = self.config.config.deadline_minutes;
-        let tools: Vec<_> = self.shared.tools.iter().map(|t| t.spec()).filter(|s| self.listed(&s.name)).collect();
+        let tools: Vec<_> = self.toolbox.tools().iter().map(|t| t.spec()).filter(|s| self.listed(&s.name)).collect();
         let ctx = self.ctx.as_ref()?;
         let r = self.running.as_mut()?;
         r.step += 1;

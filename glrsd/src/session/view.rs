@@ -159,6 +159,7 @@ impl Actor {
             && !p.read_only
         {
             self.env = self.shared.envs.share(env.into());
+            self.toolbox.env_came(&self.env);
         }
         let joined = self.clients.insert(who.client, Attached { by: who.by.clone(), read_only: p.read_only }).is_none();
         if joined {

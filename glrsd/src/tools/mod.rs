@@ -13,6 +13,7 @@ pub mod glob;
 pub mod grep;
 pub mod history;
 mod input;
+pub mod mcp;
 mod output;
 pub mod plan;
 pub mod read;
@@ -34,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 /// What the model is told of a tool.
 #[derive(Clone, Debug)]
 pub struct ToolSpec {
-    /// Name, `[a-z0-9_]+`.
+    /// Name, `[a-z0-9_]+`; those of MCP servers also `[A-Z-]`.
     pub name: String,
     /// What it does and when to use it.
     pub description: String,

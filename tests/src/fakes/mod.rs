@@ -7,6 +7,7 @@
 
 pub mod anthropic;
 pub mod http;
+pub mod mcp;
 pub mod openai;
 pub mod reply;
 pub mod rules;
