@@ -24,6 +24,7 @@ impl Home {
             config: root.join("config.json"),
             socket: root.join("glrsd.sock"),
             legacy: dir.path().join("glorious/sessions"),
+            tmp: dir.path().join("tmp"),
             root,
         };
         fs::create_dir_all(&paths.legacy).unwrap();

@@ -13,6 +13,7 @@ use super::{Cmd, Handle, MAILBOX, Shared};
 use crate::config;
 use crate::fold::{Context, Summary};
 use crate::host::Env;
+use crate::host::scratch::SessionTmp;
 use crate::store::{Live, Log};
 use crate::turn;
 use futures_util::FutureExt;
@@ -116,6 +117,8 @@ pub(super) struct Actor {
     pub next_piece: u64,
     pub clients: BTreeMap<u64, Attached>,
     pub env: Arc<Env>,
+    /// Where tools put what is temporary.
+    pub tmp: Arc<SessionTmp>,
     pub seen: Seen,
     pub disk: Disk,
     pub disk_retry: Option<Instant>,
@@ -301,6 +304,9 @@ impl Actor {
         if let Some(why) = &self.stopping {
             self.feed.close(why);
         }
+        // Nothing of it runs any more; the tree may be large.
+        let tmp = self.tmp.clone();
+        let _ = tokio::task::spawn_blocking(move || tmp.remove()).await;
         if !self.deleted {
             // What is not synced yet is synced on the way out; a failure was shown already.
             let _ = self.log.sync().await;

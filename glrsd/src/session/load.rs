@@ -13,6 +13,7 @@ use super::running::CallState;
 use super::turning::turn_entry;
 use super::{Shared, feed};
 use crate::fold::{Context, Summary, context};
+use crate::host::scratch::SessionTmp;
 use crate::host::{Env, clock, random};
 use crate::store::{LoadError, Log};
 use crate::turn::ToolCall;
@@ -173,6 +174,7 @@ impl Actor {
             next_piece: 0,
             clients: BTreeMap::new(),
             env: shared.envs.share(env),
+            tmp: Arc::new(SessionTmp::new(shared.scratch.clone(), id.clone())),
             seen: Arc::default(),
             disk: Disk { ok: true, path: None, why: None },
             disk_retry: None,

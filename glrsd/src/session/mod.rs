@@ -5,6 +5,7 @@
 
 mod actor;
 pub mod artifacts;
+mod calls;
 mod compacting;
 mod course;
 pub mod feed;
@@ -19,11 +20,13 @@ mod running;
 mod sending;
 mod settle;
 mod toolctx;
+mod toolenv;
 mod turning;
 mod view;
 
 use crate::config;
 use crate::host::env::Envs;
+use crate::host::scratch::Scratch;
 use crate::host::{Env, Paths};
 use crate::model::ModelSets;
 use crate::store::{LogReader, Store};
@@ -65,6 +68,8 @@ pub struct Shared {
     pub tools: Vec<Arc<dyn Tool>>,
     /// The environments of sessions; those that are equal are one.
     pub envs: Envs,
+    /// Private temporary directories.
+    pub scratch: Arc<Scratch>,
     /// Configuration by directory.
     pub config: config::Cache,
     /// Rows of sessions in memory, for the roster: called on each change.

@@ -4,6 +4,7 @@
 //! it keeps goes to the store. A tool never touches the session itself.
 
 use super::artifacts;
+use super::toolenv::ToolEnv;
 use crate::host::Env;
 use crate::store::Store;
 use crate::tools::{Answer, ArtifactCall, Ask, ToolCtx};
@@ -32,7 +33,7 @@ pub struct TurnDoor {
     /// Its directory.
     pub cwd: PathBuf,
     /// Environment for children.
-    pub env: Arc<Env>,
+    pub env: Arc<ToolEnv>,
     /// Esc.
     pub cancel: CancellationToken,
     /// Milliseconds a call may take.
@@ -114,7 +115,7 @@ impl ToolCtx for CallDoor {
     }
 
     fn env(&self) -> &Env {
-        &self.turn.env
+        self.turn.env.get()
     }
 
     fn cancel(&self) -> &CancellationToken {

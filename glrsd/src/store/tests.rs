@@ -19,6 +19,7 @@ pub(super) fn dir() -> Dir {
         config: root.join("config.json"),
         socket: root.join("glrsd.sock"),
         legacy: dir.path().join("glorious/sessions"),
+        tmp: dir.path().join("tmp"),
         root,
     };
     Dir { dir, paths }
