@@ -20,6 +20,8 @@ mod lifecycle;
 mod log;
 mod providers;
 mod roster;
+mod sandbox;
+mod shell;
 mod sockets;
 mod terminal;
 mod turns;

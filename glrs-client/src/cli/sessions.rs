@@ -421,6 +421,9 @@ pub fn describe(s: &SessionInfo, now: jiff::Timestamp) -> String {
         row("entries", s.entries.to_string()),
         row("context", format!("{} of {}", text::count(s.context_tokens), text::count(s.window))),
     ];
+    if let Some(sandbox) = &s.sandbox {
+        rows.push(row("sandbox", text::one_line(sandbox)));
+    }
     if let Some(parent) = &s.parent {
         rows.push(row("forked from", text::one_line(parent)));
     }

@@ -16,6 +16,7 @@ mod merge;
 mod origin;
 #[cfg(test)]
 mod random;
+mod sandbox;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ mod trust;
 
 pub use cache::Cache;
 pub use load::{load, project_root};
+pub use sandbox::Sandbox;
 pub use schema::schema;
 pub use trust::{is_trusted, trust_key, with_trusted};
 
@@ -216,8 +218,8 @@ pub struct Config {
     pub session_tmp: bool,
     /// Soft deadline of a turn, in minutes.
     pub deadline_minutes: Option<u64>,
-    /// Whether tools run sandboxed.
-    pub sandbox: bool,
+    /// What the agent's commands are kept to.
+    pub sandbox: Sandbox,
     /// Tools that are switched off.
     pub tools: Tools,
     /// Extensions: which are off, and their settings.
@@ -254,7 +256,7 @@ impl Default for Config {
             vitals: true,
             session_tmp: true,
             deadline_minutes: None,
-            sandbox: false,
+            sandbox: Sandbox::default(),
             tools: Tools::default(),
             extensions: Extensions::default(),
             mcp_servers: BTreeMap::new(),

@@ -51,6 +51,10 @@ fn of(key: &Key, default: Option<&Value>) -> Value {
                 keys.iter().map(|k| (k.name.to_owned(), of(k, default.and_then(|d| d.get(k.name))))).collect();
             json!({"type": ["object", "null"], "properties": properties, "additionalProperties": open})
         }
+        Kind::Switch(keys) => {
+            let properties: Map<String, Value> = keys.iter().map(|k| (k.name.to_owned(), of(k, None))).collect();
+            json!({"type": ["boolean", "object", "null"], "properties": properties, "additionalProperties": false})
+        }
         Kind::Map(names, value) => {
             let mut schema = json!({"type": ["object", "null"], "additionalProperties": of(value, None)});
             if let Some(pattern) = names.pattern() {

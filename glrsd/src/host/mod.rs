@@ -8,6 +8,7 @@ pub mod figures;
 pub mod paths;
 pub mod process;
 pub mod random;
+pub mod sandbox;
 pub mod scratch;
 pub mod service;
 

@@ -4,6 +4,7 @@
 //! runs when this process dies without a word. Must not know what the processes are for.
 
 use super::Env;
+use super::sandbox::Sandbox;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -41,6 +42,8 @@ pub struct Start<'a> {
     pub env: &'a Env,
     /// What it reads.
     pub stdin: Stdin,
+    /// What it is kept to.
+    pub sandbox: Option<&'a Sandbox>,
 }
 
 /// A running child and its group. Dropped without a word, it ends the group.
@@ -72,7 +75,10 @@ pub fn start(start: &Start<'_>) -> std::io::Result<(Running, pipe::Receiver)> {
         .stdout(writer.try_clone()?)
         .stderr(writer)
         .process_group(0);
-    let child = command.spawn()?;
+    let child = match start.sandbox {
+        Some(sandbox) => spawn_within(&mut command, sandbox)?,
+        None => command.spawn()?,
+    };
     // Our copies of the pipe's writing end: while one is open the pipe never ends.
     drop(command);
     let group = child
@@ -81,6 +87,18 @@ pub fn start(start: &Start<'_>) -> std::io::Result<(Running, pipe::Receiver)> {
         .and_then(Pid::from_raw)
         .ok_or_else(|| std::io::Error::other("the process ended before its number was known"))?;
     Ok((Running { child: Some(child), group, _guarded: Guarded::new(group) }, reader))
+}
+
+/// Starts a child from a thread that is in the sandbox: the child is in it before it runs.
+fn spawn_within(command: &mut Command, sandbox: &Sandbox) -> std::io::Result<Child> {
+    let runtime = tokio::runtime::Handle::try_current().map_err(std::io::Error::other)?;
+    let start = || {
+        let _runtime = runtime.enter();
+        sandbox.enter().map_err(std::io::Error::other)?;
+        command.spawn()
+    };
+    std::thread::scope(|scope| scope.spawn(start).join())
+        .unwrap_or_else(|_| Err(std::io::Error::other("the thread that was to start it failed")))
 }
 
 impl Running {
@@ -110,9 +128,9 @@ impl Running {
         let _ = kill_process_group(self.group, Signal::TERM);
     }
 
-    /// Whether anything of the group is left.
+    /// Whether anything of the group is left that still runs.
     pub fn is_alive(&self) -> bool {
-        test_kill_process_group(self.group).is_ok()
+        test_kill_process_group(self.group).is_ok() && has_living(self.group())
     }
 
     /// Lets what is left of the group run on by itself, also past our own end.
@@ -126,6 +144,12 @@ impl Running {
     pub fn end(self, patience: Duration) {
         self.terminate();
         tokio::spawn(self.see_off(patience));
+    }
+
+    /// The same, and waits until it is over.
+    pub async fn ended(self, patience: Duration) {
+        self.terminate();
+        self.see_off(patience).await;
     }
 
     /// Members that are no children of ours cannot be waited for, so they are looked for, 100 times
@@ -154,6 +178,26 @@ impl Drop for Running {
         let _ = kill_process_group(self.group, Signal::KILL);
         drop(child);
     }
+}
+
+/// Whether a group has a member that is not merely waiting to be collected: where process 1 collects
+/// nobody, the dead stay members for ever.
+#[cfg(target_os = "linux")]
+fn has_living(group: i32) -> bool {
+    let Ok(all) = std::fs::read_dir("/proc") else { return true };
+    let group = group.to_string();
+    all.flatten().any(|process| {
+        // pid (name) state ppid pgrp …; the name may have anything in it.
+        let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let living = fields.next().is_some_and(|state| !matches!(state, "Z" | "X"));
+        living && fields.nth(1) == Some(group.as_str())
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn has_living(_group: i32) -> bool {
+    true
 }
 
 /// The guard: one small shell for the whole process. It is told which groups run, and when we die,
@@ -280,7 +324,7 @@ mod tests {
     use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
     fn shell<'a>(args: &'a [&'a str], env: &'a Env, stdin: Stdin) -> Start<'a> {
-        Start { program: Path::new("/bin/sh"), args, cwd: Path::new("/"), env, stdin }
+        Start { program: Path::new("/bin/sh"), args, cwd: Path::new("/"), env, stdin, sandbox: None }
     }
 
     /// A child with a grandchild; answers the grandchild's number.

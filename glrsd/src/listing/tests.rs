@@ -93,6 +93,7 @@ fn id(n: u8) -> SessionId {
 
 fn live(n: u8, minute: u8) -> SessionInfo {
     SessionInfo {
+        sandbox: None,
         id: id(n),
         title: format!("live words {n}"),
         renamed: false,

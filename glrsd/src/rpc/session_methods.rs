@@ -319,7 +319,7 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
         )*};
     }
     forward! {
-        SessionSendM => Send, QueueEditM => QueueEdit, QueueRemoveM => QueueRemove, QueueMoveM => QueueMove,
+        SessionSendM => Send, SessionShellM => Shell, QueueEditM => QueueEdit, QueueRemoveM => QueueRemove, QueueMoveM => QueueMove,
         RequestAnswerM => Answer, SessionClearM => Clear, SessionCompactM => Compact, SessionRewindM => Rewind, SessionAppendM => Append,
     }
     register::<SessionInterruptM, _>(m, |c, p| {

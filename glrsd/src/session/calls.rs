@@ -30,8 +30,18 @@ impl Actor {
             timeout_ms: self.config.config.tool_timeout_ms,
             user,
             seen: self.seen.clone(),
+            sandbox: self.config.config.sandbox.on.then_some(self.config.config.sandbox),
+            jobs: self.jobs.door(),
             events,
         }
+    }
+
+    /// What the agent's commands are kept to, for people; none unless it is switched on.
+    pub(super) fn sandbox_words(&self) -> Option<String> {
+        let sandbox = self.config.config.sandbox;
+        let net = if sandbox.network { "" } else { ", no TCP" };
+        let cwd = self.cwd.display();
+        sandbox.on.then(|| format!("writes only below {cwd} and its temporary directory{net}"))
     }
 
     /// Adds to a piece and shows it.
@@ -42,13 +52,14 @@ impl Actor {
         let next = &mut self.next_piece;
         let Some(r) = &mut self.running else { return };
         let known = r.tools.iter().find(|t| Some(t.call_id.as_str()) == call).map(|t| t.of.clone());
+        let since = r.calls.iter().find(|c| Some(c.call.id.as_str()) == call).and_then(|c| c.started);
         let piece = r.piece(kind, call, next);
         if let Some(of) = known {
             piece.of = of;
         }
-        let delta =
-            ev::Delta { of: piece.of.clone(), piece: kind, offset: piece.text.len() as u64, text: text.to_owned() };
-        piece.text.push_str(text);
+        // The time of a call counts from its start, not from its first output.
+        piece.started = since.unwrap_or(piece.started);
+        let delta = piece.push(text);
         self.publish(&ev::Event::Delta(delta));
         self.flush_soon();
     }
@@ -62,7 +73,7 @@ impl Actor {
             c.started = Some(Instant::now());
             c.detail.clone_from(&detail);
         }
-        r.tools.push(ToolRun { call_id: call.id.clone(), name: call.name.clone(), detail, of, started_at: at });
+        r.tools.push(ToolRun { call_id: call.id.clone(), name: call.name.clone(), detail, of, started_at: at, by: None });
         if r.phase != Phase::Asking {
             r.phase = Phase::Tool;
         }
@@ -90,8 +101,8 @@ impl Actor {
             call_id: Some(e.call.id),
             blob: e.blob,
             diff: e.diff,
-            by: None,
             at,
+            ..entry::Tool::default()
         }));
         let mut recorded = self.record(&entries);
         let last = recorded.pop();

@@ -10,6 +10,7 @@ mod compacting;
 mod course;
 pub mod feed;
 mod history;
+mod jobs;
 mod live;
 mod load;
 mod messages;
@@ -19,6 +20,7 @@ mod requests;
 mod running;
 mod sending;
 mod settle;
+mod shells;
 mod toolctx;
 mod toolenv;
 mod turning;
@@ -123,6 +125,11 @@ pub enum Cmd {
         who: Who,
         p: p::Send,
         reply: Reply<p::SendResult>,
+    },
+    Shell {
+        who: Who,
+        p: p::Shell,
+        reply: Reply<p::ShellResult>,
     },
     Interrupt {
         who: Who,

@@ -126,10 +126,8 @@ impl Actor {
                 input: Some(c.call.input.clone()),
                 result: Some(result),
                 call_id: Some(c.call.id.clone()),
-                blob: None,
-                diff: None,
-                by: None,
                 at: at.clone(),
+                ..entry::Tool::default()
             };
             entries.push((Entry::Tool(tool), of));
         }
@@ -164,7 +162,9 @@ impl Actor {
         if synced {
             self.note(&Record::Turn { user: 0 });
         }
-        self.flush_at = None;
+        if self.shells.is_empty() {
+            self.flush_at = None;
+        }
         let hold = matches!(end, End::Interrupted) && stopping.as_ref().is_none_or(|s| s.hold);
         self.withdraw_all();
         self.requeue_steers();

@@ -43,11 +43,8 @@ impl ToolEnv {
         })
     }
 
-    /// The private directory, for what the session itself puts there, whatever tools are told.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn private_dir(&self) -> std::io::Result<PathBuf> {
-        self.tmp.path()
+    /// Where temporary files go.
+    pub fn tmp(&self) -> PathBuf {
+        self.get().get("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from)
     }
 }

@@ -42,16 +42,21 @@ impl Actor {
         })
     }
 
+    /// What a session's log begins with: how it works. None where it has begun.
+    pub(super) fn first_entries(&self, at: &str) -> Vec<Entry> {
+        if !self.log.is_empty() {
+            return Vec::new();
+        }
+        let model = ModelChoice { model: self.model.clone(), variant: self.variant.clone() };
+        let mode = ModeChoice { mode: self.mode, by: None };
+        [Entry::custom("glrs:model", &model, at), Entry::custom("glrs:mode", &mode, at)].into_iter().flatten().collect()
+    }
+
     /// Records what starts a turn. A session's first entries say how it works; a turn that some
     /// file left open is closed first.
     pub(super) fn record_start(&mut self, rows: &[Waiting]) -> Vec<(u64, Box<RawValue>)> {
         let at = self.now();
-        let mut entries = Vec::new();
-        if self.log.is_empty() {
-            let model = ModelChoice { model: self.model.clone(), variant: self.variant.clone() };
-            entries.extend(Entry::custom("glrs:model", &model, &at));
-            entries.extend(Entry::custom("glrs:mode", &ModeChoice { mode: self.mode, by: None }, &at));
-        }
+        let mut entries = self.first_entries(&at);
         if self.summary.turn_open() {
             // A file that ends inside a turn: its message stands, the turn is over.
             entries.push(turn_entry(&[], entry::TurnStatus::Interrupted, &at));
@@ -192,7 +197,8 @@ impl Actor {
         }
         let steers = self.take_steers().await;
         if !steers.is_empty() {
-            let messages = self.row_messages(&steers, false);
+            let rides = self.ctx.as_mut().map(|c| c.take_rides(steers.len())).unwrap_or_default();
+            let messages = self.row_messages(&steers, false, rides);
             if let Some(ctx) = &mut self.ctx {
                 // Their entries are pending in the fold; this turn sends them.
                 ctx.take_pending();
