@@ -368,7 +368,7 @@ pub struct Request {
 pub enum Decision {
     /// Run it, this once.
     Allow,
-    /// Run it, and add the request's rule to the session.
+    /// Run it, and add the request's rule to the session and its project.
     Always,
     /// Do not run it; `words` tell the model why.
     Deny,

@@ -24,6 +24,7 @@ mod sandbox;
 mod shell;
 mod sockets;
 mod terminal;
+mod trace;
 mod turns;
 mod two_clients;
 

@@ -135,7 +135,9 @@ fn killed_with_the_daemon_it_is_an_entry_that_says_so_and_runs_no_second_time() 
     wire.ok("session/shell", params.clone());
     let all = [started(&home, "pid"), started(&home, "child")];
     let live = home.sessions().join(format!("live/{id}.jsonl"));
-    until("the journal has what streamed", PATIENCE, || fs::read_to_string(&live).ok()?.contains(r"so far\n").then_some(()));
+    until("the journal has what streamed", PATIENCE, || {
+        fs::read_to_string(&live).ok()?.contains(r"so far\n").then_some(())
+    });
     daemon.kill9();
     drop(wire);
     assert!(all.iter().all(|p| p.wait(PATIENCE)), "a process outlived the daemon");
@@ -169,7 +171,11 @@ fn jobs_are_listed_told_to_the_model_and_end_with_the_daemon() {
         let last = scene.fake.requests().pop().unwrap();
         let text: String = last.messages().iter().map(Value::to_string).collect();
         assert!(text.contains("Job 1 runs in the background since"), "{text}");
-        if kill { scene.daemon.kill9() } else { scene.daemon.term() }
+        if kill {
+            scene.daemon.kill9()
+        } else {
+            scene.daemon.term()
+        }
         scene.daemon.wait(PATIENCE);
         assert!(all.iter().all(|p| p.wait(PATIENCE)), "a job outlived the daemon (kill: {kill})");
         scene.fake.assert_clean();

@@ -128,6 +128,15 @@ pub enum SessionsCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Show when things happened in one, how long they took and who decided, without contents
+    Trace {
+        /// Its id, or its title when it is of this directory
+        #[arg(value_name = "ID|TITLE")]
+        session: String,
+        /// As JSON, one object a line
+        #[arg(long)]
+        json: bool,
+    },
     /// Copy one
     Fork {
         /// Its id, or its title when it is of this directory
@@ -296,6 +305,9 @@ pub async fn run(ctx: &Ctx, command: SessionsCommand) -> Result<Exit, Failure> {
                 }
             }
             if json { output::json(&whole)? } else { output::text(&whole)? }
+        }
+        SessionsCommand::Trace { session, json } => {
+            super::archive::trace(&client, &find(&session).await?.id, json).await?;
         }
         SessionsCommand::Fork { session, at, session_id, json } => {
             let new_id = match session_id {

@@ -18,7 +18,13 @@ pub fn render(r: &Request, more: usize, width: usize, height: usize, scroll: usi
         lines::plain(&body, width.saturating_sub(2), Style::new(), "", "")
     };
     if let Some(sandbox) = &r.sandbox {
-        inner.extend(lines::plain(&sanitise(&format!("sandboxed: {sandbox}")), width.saturating_sub(2), style::DIM, "", ""));
+        inner.extend(lines::plain(
+            &sanitise(&format!("sandboxed: {sandbox}")),
+            width.saturating_sub(2),
+            style::DIM,
+            "",
+            "",
+        ));
     }
     for (i, option) in r.options.iter().enumerate().take(9) {
         inner.extend(lines::plain(

@@ -190,7 +190,10 @@ mod tests {
             ["✗ bash x  5 ms", "  no such file"]
         );
         assert_eq!(
-            texts(r#"{"type":"tool","name":"bash","detail":"ls","elapsedMs":5,"ok":true,"result":"a\nb","by":"ann#1"}"#, 40),
+            texts(
+                r#"{"type":"tool","name":"bash","detail":"ls","elapsedMs":5,"ok":true,"result":"a\nb","by":"ann#1"}"#,
+                40
+            ),
             ["✓ ! ls  5 ms", "  a", "  b"]
         );
         assert_eq!(texts(r#"{"type":"turn","messages":[],"status":"interrupted"}"#, 40), ["(interrupted)"]);

@@ -7,6 +7,7 @@
 //! One table of keys (`keys`) drives checking, merging, masking and the JSON Schema, so that they
 //! cannot disagree. Nothing here writes: what is trusted is given as text, and the store keeps it.
 
+mod allowed;
 mod cache;
 mod check;
 mod files;
@@ -22,6 +23,7 @@ mod schema;
 mod tests;
 mod trust;
 
+pub use allowed::{allowed, with_allowed};
 pub use cache::Cache;
 pub use load::{load, project_root};
 pub use sandbox::Sandbox;

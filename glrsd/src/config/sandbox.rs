@@ -62,13 +62,30 @@ mod tests {
 
     #[test]
     fn it_is_written_as_people_write_it() {
-        for (text, on, network) in
-            [("false", false, true), ("true", true, true), (r#"{"network":false}"#, true, false)]
+        for (text, on, network) in [("false", false, true), ("true", true, true), (r#"{"network":false}"#, true, false)]
         {
             let sandbox: Sandbox = serde_json::from_str(text).unwrap();
             assert_eq!((sandbox.on, sandbox.network), (on, network));
             assert_eq!(serde_json::to_string(&sandbox).unwrap(), text);
         }
         assert!(serde_json::from_str::<Sandbox>("{}").unwrap() == Sandbox { on: true, network: true });
+    }
+
+    #[test]
+    fn a_project_that_is_not_trusted_can_only_tighten_it() {
+        use crate::config::check::check;
+        use crate::config::keys::ROOT;
+        use serde_json::json;
+        let waits = |lower: serde_json::Value, own: serde_json::Value| {
+            let lower = json!({ "sandbox": lower });
+            let checked = check("f", false, &ROOT, json!({ "sandbox": own }), lower.as_object().unwrap());
+            !checked.untrusted.is_empty()
+        };
+        assert!(waits(json!(true), json!(false)) && waits(json!(true), json!(null)));
+        assert!(waits(json!({"network": false}), json!(true)) && waits(json!({"network": false}), json!(false)));
+        assert!(waits(json!({"network": false}), json!({"network": true})));
+        assert!(waits(json!({"network": false}), json!({"network": null})));
+        assert!(!waits(json!(false), json!(true)) && !waits(json!(true), json!({"network": false})));
+        assert!(!waits(json!({"network": false}), json!({})));
     }
 }

@@ -86,7 +86,9 @@ mod tests {
 
     /// The defaults a schema names, as an object, and the leaves it knows.
     fn defaults(schema: &Value, leaves: &mut Vec<String>, path: &str) -> Value {
-        match schema.get("properties").and_then(Value::as_object) {
+        // A switch is a leaf, whatever it may have in it.
+        let switch = schema["type"].as_array().is_some_and(|t| t.iter().any(|t| t == "boolean"));
+        match schema.get("properties").filter(|_| !switch).and_then(Value::as_object) {
             Some(properties) => Value::Object(
                 properties
                     .iter()

@@ -137,6 +137,11 @@ impl Paths {
         self.root.join("trusted.json")
     }
 
+    /// The rules that "always" added, by project.
+    pub fn allowed(&self) -> PathBuf {
+        self.root.join("allowed.json")
+    }
+
     /// The index of the list and of the full text: a cache.
     pub fn index(&self) -> PathBuf {
         self.root.join("index.sqlite")

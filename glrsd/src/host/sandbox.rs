@@ -110,16 +110,8 @@ mod linux {
     };
 
     /// What every shell needs to write to.
-    const DEVICES: [&str; 8] = [
-        "/dev/null",
-        "/dev/zero",
-        "/dev/full",
-        "/dev/random",
-        "/dev/urandom",
-        "/dev/tty",
-        "/dev/ptmx",
-        "/dev/pts",
-    ];
+    const DEVICES: [&str; 8] =
+        ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"];
 
     /// The rules without the places: with the third version nothing can be truncated around them,
     /// the fourth knows TCP.

@@ -73,7 +73,14 @@ impl Actor {
             c.started = Some(Instant::now());
             c.detail.clone_from(&detail);
         }
-        r.tools.push(ToolRun { call_id: call.id.clone(), name: call.name.clone(), detail, of, started_at: at, by: None });
+        r.tools.push(ToolRun {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            detail,
+            of,
+            started_at: at,
+            by: None,
+        });
         if r.phase != Phase::Asking {
             r.phase = Phase::Tool;
         }
@@ -82,6 +89,7 @@ impl Actor {
 
     pub(super) fn tool_ended(&mut self, e: Ended) {
         let at = self.now();
+        self.trace_tool(&e, None);
         let Some(r) = &mut self.running else { return };
         let of = r.tools.iter().find(|t| t.call_id == e.call.id).map(|t| t.of.clone());
         r.tools.retain(|t| t.call_id != e.call.id);

@@ -103,7 +103,10 @@ impl Jobs {
         let mut table = self.shared.table();
         let running = table.rows.iter().map(|r| {
             let output = r.output.as_ref().map(|o| format!(", output in {o}")).unwrap_or_default();
-            format!("Job {} runs in the background since {} (process group {}{output}): {}", r.job, r.since, r.group, r.command)
+            format!(
+                "Job {} runs in the background since {} (process group {}{output}): {}",
+                r.job, r.since, r.group, r.command
+            )
         });
         let mut out: Vec<String> = running.collect();
         out.append(&mut table.ended);
@@ -197,7 +200,8 @@ async fn watch(shared: Arc<Shared>, job: u64, mut running: Running, pipe: Option
             table.ended.remove(0);
         }
         let how = how.unwrap_or_default();
-        let output = row.output.as_deref().map(|o| format!(", output in {}", Path::new(o).display())).unwrap_or_default();
+        let output =
+            row.output.as_deref().map(|o| format!(", output in {}", Path::new(o).display())).unwrap_or_default();
         table.ended.push(format!("Job {job} has ended ({how}{output}): {}", row.command));
     }
     drop(table);

@@ -194,11 +194,7 @@ impl LiveState {
 
     /// Whether there is anything to take up again.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-            && self.requests.is_empty()
-            && self.turn.is_none()
-            && self.shells.is_empty()
-            && !self.held
+        self.rows.is_empty() && self.requests.is_empty() && self.turn.is_none() && self.shells.is_empty() && !self.held
     }
 }
 

@@ -23,6 +23,7 @@ mod settle;
 mod shells;
 mod toolctx;
 mod toolenv;
+pub mod trace;
 mod turning;
 mod view;
 

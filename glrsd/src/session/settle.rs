@@ -94,6 +94,9 @@ impl Actor {
             End::Failed(f) if f.kind == FailureKind::Overflow && self.makes_room_once() => End::Context,
             other => other,
         };
+        if let End::Failed(f) = &end {
+            self.trace_failure(r.step, f);
+        }
         let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
         let mut messages: Vec<Message> = r.users.drain(..).map(|m| (*m).clone()).collect();
 
@@ -137,6 +140,7 @@ impl Actor {
             messages.extend(r.step_messages(BROKEN_CALL));
         }
         let (status, notice, marker) = self.closing(&end, stopping.as_ref());
+        self.trace_turn(&r, status);
         if let End::Failed(f) = &end
             && let Some(t) = f.tokens
         {

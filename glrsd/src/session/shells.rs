@@ -11,8 +11,8 @@ use super::running::Piece;
 use super::sending::{key_conflict, params_hash};
 use super::toolctx::CallDoor;
 use super::{Reply, Who};
-use crate::turn::{self, Ended, Event, ToolCall, Turn};
 use crate::tools::Answer;
+use crate::turn::{self, Ended, Event, ToolCall, Turn};
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::event as ev;
 use glrs_protocol::params::{Shell, ShellResult};
@@ -182,8 +182,7 @@ impl Actor {
                 Box::new(CallDoor { turn: door.clone(), call: call.id.clone(), tool: call.name.clone() })
             }),
         };
-        let call =
-            ToolCall { id: run.call.clone(), name: TOOL.to_owned(), input: input(&run.command), refused: None };
+        let call = ToolCall { id: run.call.clone(), name: TOOL.to_owned(), input: input(&run.command), refused: None };
         // Ends by itself: by the command's end, by time, or with its token, which goes with the session.
         tokio::spawn(async move { turn.run_one(call).await });
         let piece = Piece {
@@ -227,6 +226,7 @@ impl Actor {
         if self.shells.running.is_empty() {
             self.shells.events = None;
         }
+        self.trace_tool(&e, Some(&run.by));
         let entry = Entry::Tool(entry::Tool {
             name: e.call.name,
             detail: e.detail,

@@ -132,6 +132,9 @@ impl Actor {
         match event {
             Event::Next(reply) => self.next_step(reply).await,
             Event::Retry(retry) => {
+                if let Some(retry) = &retry {
+                    self.trace_retry(retry);
+                }
                 if let Some(r) = &mut self.running {
                     r.retry = retry;
                     r.phase = Phase::Waiting;
@@ -308,6 +311,7 @@ impl Actor {
 
     async fn replied(&mut self, reply: Reply, elapsed_ms: u64) {
         let at = self.now();
+        self.trace_reply(&reply, elapsed_ms);
         let message = turn::recorded(&reply.message);
         let calls = turn::calls_of(&reply);
         let variant = self.variant.clone();
@@ -419,7 +423,6 @@ impl Actor {
         self.note(&Record::Step { step: 0, msgs: Vec::new() });
         self.publish_entries(recorded);
     }
-
 }
 
 /// A `turn` entry of these messages.

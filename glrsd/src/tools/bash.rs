@@ -35,8 +35,7 @@ const LAST_LOOKS: (u32, Duration) = (10, Duration::from_millis(10));
 #[derive(Debug)]
 pub struct Bash;
 
-const EXPECTED: &str =
-    r#"{"command": string, "timeoutMs"?: integer, "background"?: boolean, "description"?: string}"#;
+const EXPECTED: &str = r#"{"command": string, "timeoutMs"?: integer, "background"?: boolean, "description"?: string}"#;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
