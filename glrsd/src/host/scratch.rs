@@ -228,7 +228,7 @@ mod tests {
         symlink(&outside, path.join("link")).unwrap();
         fs::create_dir(path.join("closed")).unwrap();
         fs::write(path.join("closed/f"), "x").unwrap();
-        fs::set_permissions(path.join("closed"), Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(path.join("closed"), Permissions::from_mode(0o000)).unwrap();
         drop(tmp);
         assert!(!path.exists() && outside.join("kept").exists());
         drop(scratch);
