@@ -7,6 +7,7 @@
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::message::{Message, Role};
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -134,6 +135,21 @@ pub fn rewound_to(raw: &str) -> Option<u64> {
     }
 }
 
+/// The `callId` of a `tool` entry.
+fn call_of(raw: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Call<'a> {
+        #[serde(rename = "callId", borrow)]
+        id: Option<Cow<'a, str>>,
+    }
+    // As we write it the id stands behind the result, which is nearly all of the entry. Quotes are
+    // escaped within strings, so this is a key; and what follows it closes the object only if it is
+    // a key of the entry itself.
+    let tail = memchr::memmem::rfind(raw.as_bytes(), b",\"callId\":\"").map(|at| format!("{{{}", &raw[at + 1..]));
+    let quick = tail.and_then(|tail| serde_json::from_str::<Call<'_>>(&tail).ok()?.id.map(Cow::into_owned));
+    quick.or_else(|| serde_json::from_str::<Call<'_>>(raw).ok()?.id.map(Cow::into_owned))
+}
+
 impl Context {
     /// Applies one live entry. Entries of kinds that carry no messages cost next to nothing.
     pub fn apply(&mut self, n: u64, raw: &str) {
@@ -145,22 +161,17 @@ impl Context {
                 }
             }
             "tool" => {
-                #[derive(Deserialize)]
-                struct Call {
-                    #[serde(rename = "callId")]
-                    id: Option<String>,
-                    by: Option<String>,
-                }
-                match serde_json::from_str(raw) {
-                    Ok(Call { by: Some(_), .. }) => {
+                match call_of(raw) {
+                    Some(id) => {
+                        self.tools.insert(id, n);
+                    }
+                    // Only what a person ran has no call of the model's, and says who.
+                    None if raw.contains("\"by\":") => {
                         if let Ok(Entry::Tool(t)) = Entry::parse(raw) {
                             self.ran.extend(ran(&t));
                         }
                     }
-                    Ok(Call { id: Some(id), .. }) => {
-                        self.tools.insert(id, n);
-                    }
-                    _ => {}
+                    None => {}
                 }
             }
             "custom" if raw.contains("glrs:micro") => {
@@ -188,8 +199,7 @@ impl Context {
     }
 
     fn turn(&mut self, n: u64, raw: &str) {
-        let Ok(Entry::Turn(t)) = Entry::parse(raw) else { return };
-        let messages: Vec<Option<Message>> = t.messages.iter().map(|m| Message::parse(m.get()).ok()).collect();
+        let messages = Message::parse_turn(raw);
         let users = messages.iter().flatten().filter(|m| m.role == Role::User).count();
         // More user entries than this turn took up: the first ones were cut off from their turn
         // (a fork inside it, a file that ends there). They are not lost.
@@ -345,6 +355,22 @@ mod tests {
         assert!(texts(&fold_all(&cut))[0].starts_with("x\n\nann#1 ran"));
         let cleared = [shell.to_owned(), r#"{"type":"cleared","reason":"x","at":""}"#.to_owned(), user("z")];
         assert_eq!(texts(&fold_all(&cleared)), ["z"]);
+    }
+
+    #[test]
+    fn the_id_of_a_call_is_found_wherever_it_stands() {
+        for (entry, id) in [
+            (r#"{"type":"tool","result":"r","callId":"a","at":"t"}"#, Some("a")),
+            (r#"{"type":"tool","callId":"a","input":{"x":1,"callId":"b"},"at":"t"}"#, Some("a")),
+            (r#"{"type":"tool","callId":"a","input":{"x":1,"callId":"b"}}"#, Some("a")),
+            (r#"{"type":"tool","input":[{"x":1,"callId":"b"}],"ok":true}"#, None),
+            (r#"{"type":"tool","callId":"a","result":"x,\"callId\":\"b\"","at":"t"}"#, Some("a")),
+            (r#"{"type":"tool", "callId" : "a\u0062", "at":"t"}"#, Some("ab")),
+            (r#"{"type":"tool","at":"t","callId":null}"#, None),
+            (r#"{"type":"tool","at":"t","callId":7}"#, None),
+        ] {
+            assert_eq!(call_of(entry).as_deref(), id, "{entry}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod artifacts;
 mod calls;
 mod compacting;
 mod course;
+mod events;
 pub mod feed;
 mod history;
 mod jobs;
