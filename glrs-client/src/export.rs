@@ -26,7 +26,12 @@ pub enum ExportError {
 ///
 /// # Errors
 /// See [`ExportError`].
-pub async fn export(client: &Client, id: &SessionId, format: &str, out: &mut dyn Write) -> Result<(), ExportError> {
+pub async fn export(
+    client: &Client,
+    id: &SessionId,
+    format: &str,
+    out: &mut (dyn Write + Send),
+) -> Result<(), ExportError> {
     let mut params = SessionExport { id: id.clone(), format: Some(format.to_owned()), from: None };
     loop {
         let part = client.call::<m::SessionExportM>(&params).await?;

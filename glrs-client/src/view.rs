@@ -220,7 +220,9 @@ impl SessionView {
             Event::State(s) => {
                 self.state = s.state.clone();
                 if !matches!(self.state.name, StateName::Running | StateName::Unknown) {
-                    self.in_flight.clear();
+                    // Commands of people go on beside turns.
+                    let shells = &self.state.shells;
+                    self.in_flight.retain(|p| shells.iter().any(|s| s.of == p.of));
                 }
             }
             Event::Compaction(c) => self.compaction = c.compaction.clone(),

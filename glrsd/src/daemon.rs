@@ -96,6 +96,7 @@ impl Daemon {
             running: handles.iter().filter_map(|h| h.info()).filter(|i| i.state == StateName::Running).count() as u64,
             loaded: handles.len() as u64,
             draining: self.draining.load(Ordering::Relaxed),
+            sandbox: crate::host::sandbox::available(),
         }
     }
 

@@ -230,6 +230,7 @@ pub fn one(store: &Store, id: &SessionId) -> Option<SessionInfo> {
 fn stored(row: Row) -> Option<SessionInfo> {
     let broken = row.broken.is_some();
     Some(SessionInfo {
+        sandbox: None,
         id: row.id?,
         title: crate::fold::summary::title_line(&row.title),
         renamed: row.renamed,

@@ -3,6 +3,7 @@
 //! Owns the map of loaded sessions, loading on demand, unloading, listing, and the roster feed.
 //! Must not know connections or JSON-RPC.
 
+use crate::host::scratch::Scratch;
 use crate::host::{Env, Paths, random};
 use crate::listing::{self, Filter, canonical_text, instant};
 use crate::model::ModelSets;
@@ -42,6 +43,7 @@ impl Registry {
         Arc::new_cyclic(|me| Self {
             shared: Arc::new(Shared {
                 store,
+                scratch: Scratch::new(paths.tmp.clone()),
                 paths,
                 models,
                 tools: crate::tools::builtin(),

@@ -159,6 +159,7 @@ async fn serve(args: &Args, paths: Paths, env: Env, store: Store, passed: Option
     }
     .map_err(|e| e.to_string())?;
     registry.recover();
+    reclaim(&registry);
     tracing::info!(pid = daemon.info.pid, version = daemon.info.version, "serving");
     if args.background {
         say("ready\n");
@@ -171,6 +172,15 @@ async fn serve(args: &Args, paths: Paths, env: Env, store: Store, passed: Option
     signals.abort();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Removes temporary directories that dead daemons left, beside everything else: there may be much.
+fn reclaim(registry: &Arc<Registry>) {
+    let scratch = registry.shared.scratch.clone();
+    tokio::task::spawn_blocking(move || match scratch.reclaim() {
+        0 => {}
+        count => tracing::info!(count, "removed temporary directories that were left behind"),
+    });
 }
 
 /// Says so when the service manager listens where clients do not look.

@@ -19,6 +19,7 @@ fn paths(root: &Path) -> Paths {
         config: root.join("config.json"),
         socket: root.join("glrsd.sock"),
         legacy: root.join("../glorious/sessions"),
+        tmp: root.join("../tmp"),
         root: root.to_owned(),
     }
 }

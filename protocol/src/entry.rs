@@ -66,7 +66,7 @@ pub struct Assistant {
 }
 
 /// A tool that ran, recorded when the call ended.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tool {
     /// Tool name.
@@ -103,6 +103,12 @@ pub struct Tool {
     /// When it ended.
     #[serde(default)]
     pub at: String,
+    /// Key of the call that ran it, when a person did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Hash of that call's params.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_hash: Option<String>,
 }
 
 /// What the model reasoned, in full.

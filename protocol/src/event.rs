@@ -87,6 +87,9 @@ pub struct Delta {
     pub offset: u64,
     /// The text.
     pub text: String,
+    /// Of a tool's output: how long the call has run, in milliseconds.
+    #[serde(default, rename = "elapsedMs", skip_serializing_if = "Option::is_none")]
+    pub elapsed_ms: Option<u64>,
 }
 
 /// `state`.
@@ -280,6 +283,7 @@ mod tests {
             piece: PieceKind::Assistant,
             offset: 3,
             text: "a\n\u{2028}b".into(),
+            elapsed_ms: None,
         });
         let line = EventFrame::encode("3f9a1c2b", "e1", Some(7), &e).unwrap();
         assert_eq!(line.matches('\n').count(), 1);

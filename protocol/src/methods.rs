@@ -112,12 +112,14 @@ pub mod m {
         SessionExportM "session/export" Read (SessionExport) -> ExportResult: "The session as schema-2 JSON or Markdown, in parts of a few MiB.";
         SessionImportM "session/import" Daemon (SessionImport) -> ImportResult: "Makes a session of a file of glrs, Claude Code or Codex; on disk before the reply. Says what did not map.";
         SessionCheckM "session/check" Daemon (SessionCheck) -> CheckResult: "Verifies stored sessions with all that belongs to them, and repairs them when told: what is replaced is kept. A repair is refused while the session is in use.";
+        SessionTraceM "session/trace" Read (TraceRead) -> TraceResult: "The witness trace: times, retries and decisions, without contents.";
         SessionAttachM "session/attach" Read (Attach) -> Snapshot: "Joins a session: the snapshot, then `session/event` notifications from `seq` + 1 on.";
         SessionDetachM "session/detach" Read (Id) -> Done: "Leaves a session; it goes on.";
         SessionEntriesM "session/entries" Read (Entries) -> EntriesResult: "Entries by number; a negative `from` counts from the end.";
         RosterWatchM "roster/watch" Daemon (Empty) -> RosterResult: "The sessions in memory, then `roster/event` for each that changes.";
         SessionSendM "session/send" Write (Send) -> SendResult: "Sends a message. It is on disk before the reply.";
-        SessionInterruptM "session/interrupt" Write (Id) -> InterruptResult: "Esc: stops the turn, keeps what finished, holds what waits.";
+        SessionShellM "session/shell" Write (Shell) -> ShellResult: "Runs a command of a person's own, also beside a turn. Nobody is asked. It is on disk before the reply; its end is a `tool` entry with `by`, which the model is shown with the next message.";
+        SessionInterruptM "session/interrupt" Write (Id) -> InterruptResult: "Esc: stops the turn and commands of people, keeps what finished, holds what waits.";
         SessionReleaseM "session/release" Write (Id) -> ReleaseResult: "Lets a held queue go.";
         QueueEditM "queue/edit" Write (QueueEdit) -> QueueResult: "Changes the text of a waiting row.";
         QueueRemoveM "queue/remove" Write (QueueRemove) -> QueueResult: "Takes a waiting row back.";

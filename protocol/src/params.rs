@@ -71,6 +71,9 @@ wire! {
         running: u64,
         /// True once it takes no new work.
         draining: bool,
+        /// What a sandbox can keep commands from here: `files and TCP`, `files`, or `nothing` and why.
+        #[serde(default)]
+        sandbox: String,
     }
     /// Figures for monitoring.
     Metrics {
@@ -493,6 +496,44 @@ wire! {
         /// Its entry once it is in the log.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         entry: Option<u64>,
+    }
+    /// Runs a person's own command in the session's directory.
+    Shell {
+        /// The session.
+        id: SessionId,
+        /// The command line; not blank.
+        command: String,
+        /// Made by the client, unique: repeating the call with it runs nothing twice.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+    }
+    /// Where the command is.
+    ShellResult {
+        /// `running`, or `done` (in the log).
+        outcome: String,
+        /// Its `callId` among the state's `shells` while it runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<String>,
+        /// Its entry once it is in the log.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        entry: Option<u64>,
+    }
+    /// Which part of a session's trace.
+    TraceRead {
+        /// The session.
+        id: SessionId,
+        /// First byte; 0 unless told. What is behind the last whole line comes with a later call.
+        #[serde(default)]
+        offset: u64,
+    }
+    /// A part of a session's trace.
+    TraceResult {
+        /// The lines, oldest first.
+        #[schemars(with = "Vec<serde_json::Value>")]
+        lines: Vec<Box<RawValue>>,
+        /// Where to go on; absent at the end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<u64>,
     }
     /// What esc did.
     InterruptResult {

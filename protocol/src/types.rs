@@ -157,6 +157,26 @@ pub struct ToolRun {
     pub of: String,
     /// When it started.
     pub started_at: String,
+    /// Who runs it, when a person does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// A process group that a command left running in the background.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobRow {
+    /// Its number in the session.
+    pub job: u64,
+    /// Its process group, which is the process id of the shell that led it.
+    pub group: i32,
+    /// The command, on one line.
+    pub command: String,
+    /// The file that has what it writes; absent when that is not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// Since when it runs in the background.
+    pub since: String,
 }
 
 /// A retry that is being waited for.
@@ -192,6 +212,12 @@ pub struct State {
     /// The retry that is waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// Commands of people that run, beside whatever the turn does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shells: Vec<ToolRun>,
+    /// What runs in the background. It ends with the session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobRow>,
     /// Why it is broken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -200,7 +226,17 @@ pub struct State {
 impl State {
     /// A state with a name and nothing else.
     pub fn of(name: StateName) -> Self {
-        Self { name, step: None, phase: None, since: None, tools: Vec::new(), retry: None, why: None }
+        Self {
+            name,
+            step: None,
+            phase: None,
+            since: None,
+            tools: Vec::new(),
+            retry: None,
+            shells: Vec::new(),
+            jobs: Vec::new(),
+            why: None,
+        }
     }
 }
 
@@ -317,6 +353,9 @@ pub struct Request {
     /// The rule that "always" would add, such as `bash(git status*)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// What the command is kept to, when it would run in a sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// The call that waits.
     pub call_id: String,
     /// When it was opened.
@@ -329,7 +368,7 @@ pub struct Request {
 pub enum Decision {
     /// Run it, this once.
     Allow,
-    /// Run it, and add the request's rule to the session.
+    /// Run it, and add the request's rule to the session and its project.
     Always,
     /// Do not run it; `words` tell the model why.
     Deny,
@@ -451,6 +490,9 @@ pub struct SessionInfo {
     /// Why it cannot be used, when it is broken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// What its commands are kept to, when they run in a sandbox; told of sessions in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// True when it lies in the predecessor's directory only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub legacy: bool,

@@ -33,6 +33,7 @@ fn main() {
         config: root.join("config.json"),
         socket: root.join("glrsd.sock"),
         legacy: dir.path().join("none"),
+        tmp: dir.path().join("tmp"),
         root,
     };
     let store = Store::open(paths).expect("a data directory");

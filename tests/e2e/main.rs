@@ -22,8 +22,11 @@ mod mcp;
 mod mcp_faults;
 mod providers;
 mod roster;
+mod sandbox;
+mod shell;
 mod sockets;
 mod terminal;
+mod trace;
 mod turns;
 mod two_clients;
 

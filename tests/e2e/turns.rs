@@ -1,6 +1,6 @@
 //! Who may do what, when: the queue, steering, esc, holding and releasing.
 
-use crate::{Scene, rehearsal};
+use crate::{Scene, home, rehearsal};
 use glrs_tests::process::Proc;
 use glrs_tests::wait::until;
 use glrs_tests::{Dialect, Gate, PATIENCE, Reply, Value, View, json};
@@ -196,6 +196,71 @@ fn always_adds_the_rule_it_names() {
     assert_eq!(view.resolved.len(), 1, "the same command asked again");
     assert!(view.of_type("tool").iter().all(|t| t["ok"] == true));
     drop(home);
+}
+
+#[test]
+fn always_is_remembered_for_the_project_and_no_other() {
+    let (home, mut daemon, wire, id) = rehearsal(json!({}));
+    wire.send(&id, "run echo one");
+    wire.answer(&id, &wire.request(&id), "always").unwrap();
+    wire.wait_quiet(&id);
+    daemon.kill9();
+    let _next = home.daemon();
+    let wire = home.wire("ann");
+    let again = wire.new_session(&home, json!({}));
+    let view = wire.turn(&again, "run echo two");
+    assert!(view.resolved.is_empty() && view.of_type("tool")[0]["ok"] == true);
+    let elsewhere = wire.new_session(&home, json!({"cwd": home.other_dir("elsewhere")}));
+    wire.send(&elsewhere, "run echo three");
+    wire.answer(&elsewhere, &wire.request(&elsewhere), "deny").unwrap();
+    wire.wait_quiet(&elsewhere);
+}
+
+#[test]
+fn writing_outside_the_directory_asks_whatever_else_is_allowed() {
+    let home = home();
+    home.config(&json!({"allow": ["write", "write(**)"]}));
+    let _daemon = home.daemon();
+    let wire = home.wire("ann");
+    let other = home.other_dir("other");
+    let id = wire.new_session(&home, json!({"mode": "edits"}));
+    assert!(wire.turn(&id, "write in.txt x").resolved.is_empty());
+    let outside = other.join("out.txt").display().to_string();
+    std::os::unix::fs::symlink(&other, home.file("link")).unwrap();
+    for path in [outside.as_str(), "../other/out.txt", "link/out.txt"] {
+        wire.send(&id, &format!("write {path} x"));
+        wire.answer(&id, &wire.request(&id), "deny").unwrap();
+        wire.wait_quiet(&id);
+        assert!(!other.join("out.txt").exists(), "{path}");
+    }
+    // Allowed always, it holds for this very file and this session.
+    wire.send(&id, &format!("write {outside} x"));
+    wire.answer(&id, &wire.request(&id), "always").unwrap();
+    wire.wait_quiet(&id);
+    assert!(other.join("out.txt").exists());
+    fs::remove_file(&outside).unwrap();
+    let second = wire.new_session(&home, json!({"mode": "edits"}));
+    wire.send(&second, &format!("write {outside} y"));
+    wire.answer(&second, &wire.request(&second), "deny").unwrap();
+    wire.wait_quiet(&second);
+    assert!(!other.join("out.txt").exists());
+}
+
+#[test]
+fn a_persons_title_wins_over_the_derived_one_and_stays() {
+    let (home, mut daemon, wire, id) = rehearsal(json!({}));
+    let title = |wire: &glrs_tests::Wire| {
+        let info = wire.ok("session/info", json!({"id": id}))["session"].clone();
+        (info["title"].as_str().unwrap().to_owned(), info["renamed"] == true)
+    };
+    wire.turn(&id, "say 2 words");
+    assert_eq!(title(&wire), ("say 2 words".to_owned(), false));
+    wire.ok("session/rename", json!({"id": id, "title": "By hand"}));
+    wire.turn(&id, "say 3 words");
+    assert_eq!(title(&wire), ("By hand".to_owned(), true));
+    daemon.kill9();
+    let _next = home.daemon();
+    assert_eq!(title(&home.wire("ann")), ("By hand".to_owned(), true));
 }
 
 #[test]

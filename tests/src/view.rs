@@ -223,7 +223,7 @@ impl View {
         if !NAMES.contains(&word(state, "name")) {
             self.fault(format!("no state: {state}"));
         }
-        for tool in list(&state["tools"]) {
+        for tool in list(&state["tools"]).into_iter().chain(list(&state["shells"])) {
             self.announced.insert(word(&tool, "of").to_owned());
         }
         self.sending &= !["running", "held"].contains(&word(state, "name"));
@@ -281,6 +281,7 @@ impl View {
             && self.queue.is_empty()
             && self.requests.is_empty()
             && self.in_flight.is_empty()
+            && list(&self.state["shells"]).is_empty()
     }
 
     /// Entries of one type, oldest first.

@@ -10,7 +10,7 @@ use crate::text;
 use clap::ValueEnum;
 use glrs_protocol::SessionId;
 use glrs_protocol::methods::m;
-use glrs_protocol::params::{CheckResult, SessionCheck, SessionImport};
+use glrs_protocol::params::{CheckResult, SessionCheck, SessionImport, TraceRead};
 use std::io::Read as _;
 use std::path::Path;
 
@@ -40,6 +40,33 @@ impl ImportFormat {
 
 fn parse_id(id: &str) -> Result<SessionId, Failure> {
     id.parse().map_err(|e| Failure::usage(format!("{id:?}: {e}")))
+}
+
+/// Prints a session's witness trace, a line each.
+///
+/// # Errors
+/// When the daemon does not have it, or stdout does not take it.
+pub async fn trace(client: &Client, id: &SessionId, json: bool) -> Result<(), Failure> {
+    let mut offset = 0;
+    loop {
+        let part = client.call::<m::SessionTraceM>(&TraceRead { id: id.clone(), offset }).await?;
+        for line in &part.lines {
+            if json { output::text(line.get())? } else { output::text(&witness(line.get()))? }
+        }
+        match part.next {
+            Some(next) => offset = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// A line of the trace for people: when, what, and its figures.
+fn witness(line: &str) -> String {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::from_str(line) else { return text::one_line(line) };
+    let word = |v: &serde_json::Value| v.as_str().map_or_else(|| v.to_string(), text::one_line);
+    let head = ["at", "kind"].iter().filter_map(|k| fields.get(*k)).map(word).collect::<Vec<_>>().join("  ");
+    let rest = fields.iter().filter(|(k, _)| !["at", "kind"].contains(&k.as_str()));
+    rest.fold(head, |all, (k, v)| format!("{all}  {}={}", text::one_line(k), word(v)))
 }
 
 /// Imports a file, and says what did not map.

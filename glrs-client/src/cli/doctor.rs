@@ -99,6 +99,7 @@ async fn ask(ctx: &Ctx, client: &Client, checks: &mut Vec<Check>) {
     match client.call::<m::DaemonStatusM>(&Empty {}).await {
         Ok(s) => {
             checks.push(writable(Path::new(&s.data_dir)));
+            checks.push(check("sandbox", true, format!("this kernel can keep commands from {}", s.sandbox)));
             if s.draining {
                 checks.push(check("work", false, "the daemon is stopping and takes no new work"));
             }

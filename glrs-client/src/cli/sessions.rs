@@ -129,6 +129,15 @@ pub enum SessionsCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Show when things happened in one, how long they took and who decided, without contents
+    Trace {
+        /// Its id, or its title when it is of this directory
+        #[arg(value_name = "ID|TITLE")]
+        session: String,
+        /// As JSON, one object a line
+        #[arg(long)]
+        json: bool,
+    },
     /// Copy one
     Fork {
         /// Its id, or its title when it is of this directory
@@ -297,6 +306,9 @@ pub async fn run(ctx: &Ctx, command: SessionsCommand) -> Result<Exit, Failure> {
             }
             if json { output::json(&whole)? } else { output::text(&whole)? }
         }
+        SessionsCommand::Trace { session, json } => {
+            super::archive::trace(&client, &find(&session).await?.id, json).await?;
+        }
         SessionsCommand::Fork { session, at, session_id, json } => {
             let new_id = match session_id {
                 None => None,
@@ -421,6 +433,9 @@ pub fn describe(s: &SessionInfo, now: jiff::Timestamp) -> String {
         row("entries", s.entries.to_string()),
         row("context", format!("{} of {}", text::count(s.context_tokens), text::count(s.window))),
     ];
+    if let Some(sandbox) = &s.sandbox {
+        rows.push(row("sandbox", text::one_line(sandbox)));
+    }
     if let Some(parent) = &s.parent {
         rows.push(row("forked from", text::one_line(parent)));
     }

@@ -22,6 +22,8 @@ use std::time::Duration;
 pub enum Call {
     /// Send a message.
     Send(Send),
+    /// Run a command.
+    Shell(Shell),
     /// Stop the turn.
     Interrupt,
     /// Let a held queue go.
@@ -166,6 +168,7 @@ pub async fn perform(client: Client, session: SessionInfo, around: Around, call:
                 Err(e) => Reply::NotSent(send, e),
             }
         }
+        Call::Shell(params) => client.call::<m::SessionShellM>(&params).await.map_or_else(failed, |_| Reply::Done),
         Call::Interrupt => client.call::<m::SessionInterruptM>(&Id { id }).await.map_or_else(failed, |_| Reply::Done),
         Call::Release => client.call::<m::SessionReleaseM>(&Id { id }).await.map_or_else(failed, |_| Reply::Done),
         Call::TakeBack { row, version, text } => {

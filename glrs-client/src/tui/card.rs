@@ -17,6 +17,15 @@ pub fn render(r: &Request, more: usize, width: usize, height: usize, scroll: usi
     } else {
         lines::plain(&body, width.saturating_sub(2), Style::new(), "", "")
     };
+    if let Some(sandbox) = &r.sandbox {
+        inner.extend(lines::plain(
+            &sanitise(&format!("sandboxed: {sandbox}")),
+            width.saturating_sub(2),
+            style::DIM,
+            "",
+            "",
+        ));
+    }
     for (i, option) in r.options.iter().enumerate().take(9) {
         inner.extend(lines::plain(
             &sanitise(option),
@@ -75,6 +84,7 @@ mod tests {
             body: body.into(),
             options: Vec::new(),
             rule: Some("bash(git push*)".into()),
+            sandbox: None,
             call_id: "c".into(),
             at: "t".into(),
         }

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 const KEYS: &[(&str, &str)] = &[
     ("enter", "send; queue while a turn runs; empty: let a held queue go"),
     ("alt+enter", "steer: into the running turn"),
+    ("!command", "run it here yourself; the model sees it with the next message"),
     ("shift+enter, alt+j", "new line"),
     ("alt+up", "take the newest waiting message back"),
     ("esc", "interrupt; twice when idle: rewind"),

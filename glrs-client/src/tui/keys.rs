@@ -7,6 +7,7 @@ use super::app::{App, Confirm, Leave, Words};
 use super::calls::{Call, message};
 use super::{complete, slash, style};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use glrs_protocol::params::Shell;
 use glrs_protocol::types::{Decision, RequestKind, SendMode, StateName};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -126,7 +127,7 @@ impl App {
             return;
         }
         let compacting = self.view.compaction.gate;
-        if self.view.running() || compacting {
+        if self.view.running() || compacting || !self.view.state.shells.is_empty() {
             if self.may_change() {
                 self.calls.push(Call::Interrupt);
             }
@@ -187,6 +188,22 @@ impl App {
             return;
         }
         if !self.may_change() {
+            return;
+        }
+        // With a blank before it, it is a message like any other.
+        if let Some(command) = self.composer.text().strip_prefix('!') {
+            let command = command.trim().to_owned();
+            if command.is_empty() {
+                self.hint = Some("! runs a command here: !git status".to_owned());
+            } else if self.lost.is_some() {
+                self.hint = Some("no daemon: run it once there is one again".to_owned());
+            } else {
+                self.composer.take();
+                self.composer.remember(&line);
+                self.calls.push(Call::Remember(line));
+                let key = Some(super::calls::new_key());
+                self.calls.push(Call::Shell(Shell { id: self.view.id().clone(), command, key }));
+            }
             return;
         }
         let text = self.composer.take();

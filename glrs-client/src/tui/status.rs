@@ -6,7 +6,7 @@
 use super::style;
 use crate::text::{clip, count, elapsed, millis_since, one_line, width};
 use crate::view::SessionView;
-use glrs_protocol::types::{CompactionState, Phase, StateName, UsageInfo};
+use glrs_protocol::types::{CompactionState, Phase, StateName, ToolRun, UsageInfo};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
@@ -47,7 +47,8 @@ pub fn line(v: &SessionView, read_only: bool, max: usize) -> Line<'static> {
         line => format!("compacts at {}", count(line)),
     };
     let clients = if v.client_count == 1 { "1 client".to_owned() } else { format!("{} clients", v.client_count) };
-    let mode = if read_only { "read-only".to_owned() } else { v.info.mode.as_str().to_owned() };
+    let mode = if read_only { "read-only" } else { v.info.mode.as_str() };
+    let mode = if v.info.sandbox.is_some() { format!("{mode} · sandboxed") } else { mode.to_owned() };
     // Text, style, and what goes first when room is short (0 stays).
     let mut parts = vec![
         (model, style::DIM, 0),
@@ -118,16 +119,7 @@ pub fn activity(v: &SessionView, now: jiff::Timestamp) -> Vec<Line<'static>> {
                 let step = v.state.step.filter(|s| *s > 1).map(|s| format!(" · step {s}")).unwrap_or_default();
                 out.push(Line::styled(format!("● {what}{time}{step} · esc stops"), look));
             }
-            for t in &v.state.tools {
-                let ms = millis_since(&t.started_at, now);
-                let time = if ms >= 1000 { format!("  {}", elapsed(ms)) } else { String::new() };
-                out.push(Line::from(vec![
-                    Span::styled("… ", style::WARN),
-                    Span::styled(one_line(&t.name), style::BOLD),
-                    Span::raw(format!(" {}", one_line(&t.detail))),
-                    Span::styled(time, style::DIM),
-                ]));
-            }
+            out.extend(v.state.tools.iter().map(|t| run(t, now)));
         }
         StateName::Held => {
             let n = v.queue.len();
@@ -140,12 +132,33 @@ pub fn activity(v: &SessionView, now: jiff::Timestamp) -> Vec<Line<'static>> {
         }
         StateName::Idle | StateName::Unloaded | StateName::Unknown => {}
     }
+    out.extend(v.state.shells.iter().map(|t| run(t, now)));
+    out.extend(v.state.jobs.iter().map(|j| {
+        let words = format!("& job {}: {} · kill -- -{} ends it", j.job, one_line(&j.command), j.group);
+        Line::styled(words, style::DIM)
+    }));
     out
+}
+
+/// Something that runs, and for how long.
+fn run(t: &ToolRun, now: jiff::Timestamp) -> Line<'static> {
+    let ms = millis_since(&t.started_at, now);
+    let time = if ms >= 1000 { format!("  {}", elapsed(ms)) } else { String::new() };
+    let (name, by) = match &t.by {
+        Some(by) => ("!".to_owned(), format!("  {} · esc stops", one_line(by))),
+        None => (one_line(&t.name), String::new()),
+    };
+    Line::from(vec![
+        Span::styled("… ", style::WARN),
+        Span::styled(name, style::BOLD),
+        Span::raw(format!(" {}", one_line(&t.detail))),
+        Span::styled(format!("{time}{by}"), style::DIM),
+    ])
 }
 
 /// Whether [`activity`] shows a time that moves.
 pub fn ticks(v: &SessionView) -> bool {
-    v.state.name == StateName::Running || v.compaction.state == CompactionState::Writing
+    v.state.name == StateName::Running || !v.state.shells.is_empty() || v.compaction.state == CompactionState::Writing
 }
 
 #[cfg(test)]
@@ -153,7 +166,7 @@ mod tests {
     use super::*;
     use crate::tui::lines::unstyled;
     use crate::view::tests::snapshot;
-    use glrs_protocol::types::{State, ToolRun};
+    use glrs_protocol::types::{JobRow, State};
 
     fn view() -> SessionView {
         let mut v = SessionView::new(snapshot(0, &[]));
@@ -212,9 +225,28 @@ mod tests {
             detail: "make\u{1b}[31m".into(),
             of: "t1".into(),
             started_at: "2026-09-06T14:00:04.500Z".into(),
+            by: None,
+        });
+        let shell = ToolRun { detail: "ls".into(), by: Some("ann#1".into()), ..v.state.tools[0].clone() };
+        v.state.shells.push(shell);
+        v.state.jobs.push(JobRow {
+            job: 1,
+            group: 77,
+            command: "serve".into(),
+            output: None,
+            since: "2026-09-06T14:00:04.500Z".into(),
         });
         let lines: Vec<String> = activity(&v, now).iter().map(unstyled).collect();
-        assert_eq!(lines, ["● running tools 5.0 s · esc stops", "… bash make␛[31m"]);
+        assert_eq!(
+            lines,
+            [
+                "● running tools 5.0 s · esc stops",
+                "… bash make␛[31m",
+                "… ! ls  ann#1 · esc stops",
+                "& job 1: serve · kill -- -77 ends it"
+            ]
+        );
+        (v.state.shells, v.state.jobs) = (Vec::new(), Vec::new());
         v.state = State::of(StateName::Held);
         assert_eq!(unstyled(&activity(&v, now)[0]), "● held: 0 messages wait · enter lets them go");
         v.state = State::of(StateName::Idle);

@@ -13,6 +13,8 @@ use ratatui::text::{Line, Span};
 const DIFF_LINES: usize = 24;
 /// Lines that ctrl+o shows at most: what is longer belongs to an export.
 const EXPAND_LINES: usize = 400;
+/// Last lines of a person's command that are shown under it.
+const SHELL_LINES: usize = 20;
 
 /// An entry as lines at a width; none for those that have nothing to show. Where there are lines,
 /// they begin without a blank one.
@@ -80,7 +82,7 @@ fn tool(t: &Tool, w: usize) -> Vec<Line<'static>> {
         let (added, removed) = diff::counts(d);
         tail = format!("  +{added} −{removed}{tail}");
     }
-    let name = one_line(&t.name);
+    let name = if t.by.is_some() { "!".to_owned() } else { one_line(&t.name) };
     let room = w.saturating_sub(name.chars().count() + 3 + tail.chars().count());
     let mut out = vec![Line::from(vec![
         Span::styled(format!("{mark} "), mark_style),
@@ -95,6 +97,14 @@ fn tool(t: &Tool, w: usize) -> Vec<Line<'static>> {
         if count > DIFF_LINES {
             out.push(Line::styled(format!("… {} more lines (ctrl+o)", count - DIFF_LINES), style::DIM));
         }
+    } else if t.by.is_some() {
+        // Whoever ran it wants to see what it said.
+        let all = lines::plain(&sanitise(t.result.as_deref().unwrap_or_default()), w, style::DIM, "  ", "  ");
+        let more = all.len().saturating_sub(SHELL_LINES);
+        if more > 0 {
+            out.push(Line::styled(format!("… {more} lines before (ctrl+o)"), style::DIM));
+        }
+        out.extend(all.into_iter().skip(more));
     } else if !t.ok
         && let Some(result) = &t.result
     {
@@ -178,6 +188,13 @@ mod tests {
                 40
             ),
             ["✗ bash x  5 ms", "  no such file"]
+        );
+        assert_eq!(
+            texts(
+                r#"{"type":"tool","name":"bash","detail":"ls","elapsedMs":5,"ok":true,"result":"a\nb","by":"ann#1"}"#,
+                40
+            ),
+            ["✓ ! ls  5 ms", "  a", "  b"]
         );
         assert_eq!(texts(r#"{"type":"turn","messages":[],"status":"interrupted"}"#, 40), ["(interrupted)"]);
         assert!(texts(r#"{"type":"turn","messages":[],"status":"done"}"#, 40).is_empty());

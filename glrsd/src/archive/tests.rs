@@ -19,6 +19,7 @@ fn home() -> Home {
         config: root.join("config.json"),
         socket: root.join("s"),
         legacy: dir.path().join("glorious/sessions"),
+        tmp: dir.path().join("tmp"),
         root,
     };
     let store = Store::open(paths.clone()).unwrap();

@@ -116,6 +116,9 @@ impl Check<'_> {
             (Kind::Object(keys, open), Value::Object(map)) => {
                 Some(Value::Object(self.object(keys, open, map, lower.and_then(Value::as_object))))
             }
+            (Kind::Switch(keys), Value::Object(map)) => {
+                Some(Value::Object(self.object(keys, false, map, lower.and_then(Value::as_object))))
+            }
             (Kind::Map(names, child), Value::Object(map)) => {
                 Some(Value::Object(self.map(names, child, map, lower.and_then(Value::as_object))))
             }
@@ -174,7 +177,7 @@ impl Check<'_> {
 
 fn fits(kind: Kind, value: &Value) -> bool {
     match (kind, value) {
-        (Kind::Flag, Value::Bool(_)) | (Kind::Anything, Value::Object(_)) => true,
+        (Kind::Flag | Kind::Switch(_), Value::Bool(_)) | (Kind::Anything, Value::Object(_)) => true,
         (Kind::Number(end, included), Value::Number(number)) => {
             number.as_f64().is_some_and(|n| n >= 0.0 && (n < end || (included && n <= end)))
         }
@@ -203,6 +206,7 @@ pub(super) fn expected(kind: Kind) -> String {
         Kind::Number(end, true) => format!("a number from 0 to {end}"),
         Kind::Text(form) => form.expected().to_owned(),
         Kind::Choice(words) => words.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(" or "),
+        Kind::Switch(_) => "true, false or an object".to_owned(),
         Kind::Texts(..) => "a list of texts".to_owned(),
         Kind::Object(..) | Kind::Map(..) | Kind::Anything => "an object".to_owned(),
     }
@@ -275,7 +279,7 @@ fn suggestion(siblings: &[Key], name: &str) -> Option<String> {
 /// The path of a key below `key` that has this squeezed name, or is spelled as this squeezed path.
 fn elsewhere(key: &Key, prefix: &str, wanted: &str) -> Option<String> {
     let children: &[Key] = match key.kind {
-        Kind::Object(keys, _) => keys,
+        Kind::Object(keys, _) | Kind::Switch(keys) => keys,
         Kind::Map(_, value) => std::slice::from_ref(value),
         _ => return None,
     };

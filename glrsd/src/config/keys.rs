@@ -32,6 +32,8 @@ pub(super) enum Form {
 pub(super) enum Kind {
     /// true or false.
     Flag,
+    /// true or false, or true with these settings.
+    Switch(&'static [Key]),
     /// A whole number in a range, both ends included.
     Whole(u64, u64),
     /// A number from 0 up to the second end; the bool says whether that end is included.
@@ -59,8 +61,10 @@ pub(super) enum Gate {
     Always(&'static str),
     /// Setting the key to this word.
     Word(&'static str, &'static str),
-    /// Deleting what a lower file set, or turning it off.
+    /// Deleting what a lower file set, or turning it off or down.
     Lowering(&'static str),
+    /// Deleting what a lower file turned off, or turning it on again.
+    Raising(&'static str),
 }
 
 /// How `glrs doctor` shows a value.
@@ -106,7 +110,7 @@ impl Key {
     /// The key of a child, if the table knows it.
     pub fn child(&self, name: &str) -> Option<&'static Key> {
         match self.kind {
-            Kind::Object(keys, _) => keys.iter().find(|k| k.name == name),
+            Kind::Object(keys, _) | Kind::Switch(keys) => keys.iter().find(|k| k.name == name),
             Kind::Map(_, value) => Some(value),
             _ => None,
         }
@@ -115,7 +119,7 @@ impl Key {
     /// Why an untrusted project may not delete this key: its own gate, or that of anything in it.
     pub fn deletion(&self) -> Option<&'static str> {
         match (self.gate, self.kind) {
-            (Gate::Always(why) | Gate::Lowering(why), _) => Some(why),
+            (Gate::Always(why) | Gate::Lowering(why) | Gate::Raising(why), _) => Some(why),
             (_, Kind::Object(keys, _)) => keys.iter().find_map(Key::deletion),
             (_, Kind::Map(_, value)) => value.deletion(),
             _ => None,
@@ -130,10 +134,18 @@ impl Key {
         match self.gate {
             Gate::Always(why) => Some(why),
             Gate::Word(word, why) if value == word => Some(why),
-            Gate::Lowering(why) if *value == Value::Bool(false) && lower == Some(&Value::Bool(true)) => Some(why),
+            Gate::Lowering(why) if *value == Value::Bool(false) && lower.is_some_and(is_on) => Some(why),
+            // A plain `true` takes away what the settings of a switch add to it.
+            Gate::Lowering(why) if *value == Value::Bool(true) && lower.is_some_and(Value::is_object) => Some(why),
+            Gate::Raising(why) if *value == Value::Bool(true) && lower == Some(&Value::Bool(false)) => Some(why),
             _ => None,
         }
     }
+}
+
+/// Whether a switch is on.
+fn is_on(value: &Value) -> bool {
+    *value == Value::Bool(true) || value.is_object()
 }
 
 impl Form {
@@ -348,7 +360,18 @@ pub(super) const ROOT: Key = key(
             .gate(Gate::Always(ALLOWS)),
             key("deny", Kind::Texts(Form::Any, true), "Rules that deny, before all others; united over all files.")
                 .gate(Gate::Lowering(GUARDS)),
-            key("sandbox", Kind::Flag, "Whether tools run sandboxed.").gate(Gate::Lowering(GUARDS)),
+            key(
+                "sandbox",
+                Kind::Switch(&[key(
+                    "network",
+                    Kind::Flag,
+                    "Whether commands may make and accept TCP connections; true unless told.",
+                )
+                .gate(Gate::Raising(GUARDS))]),
+                "Whether the agent's commands run in a sandbox: they write only below the working directory and their \
+                 temporary directory (Linux).",
+            )
+            .gate(Gate::Lowering(GUARDS)),
             key("vitals", Kind::Flag, "Whether the model is told time, deadline and fullness."),
             key(
                 "sessionTmp",

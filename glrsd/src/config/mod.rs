@@ -7,6 +7,7 @@
 //! One table of keys (`keys`) drives checking, merging, masking and the JSON Schema, so that they
 //! cannot disagree. Nothing here writes: what is trusted is given as text, and the store keeps it.
 
+mod allowed;
 mod cache;
 mod check;
 mod files;
@@ -16,13 +17,16 @@ mod merge;
 mod origin;
 #[cfg(test)]
 mod random;
+mod sandbox;
 mod schema;
 #[cfg(test)]
 mod tests;
 mod trust;
 
+pub use allowed::{allowed, with_allowed};
 pub use cache::Cache;
 pub use load::{load, project_root};
+pub use sandbox::Sandbox;
 pub use schema::schema;
 pub use trust::{is_trusted, trust_key, with_trusted};
 
@@ -216,8 +220,8 @@ pub struct Config {
     pub session_tmp: bool,
     /// Soft deadline of a turn, in minutes.
     pub deadline_minutes: Option<u64>,
-    /// Whether tools run sandboxed.
-    pub sandbox: bool,
+    /// What the agent's commands are kept to.
+    pub sandbox: Sandbox,
     /// Tools that are switched off.
     pub tools: Tools,
     /// Extensions: which are off, and their settings.
@@ -254,7 +258,7 @@ impl Default for Config {
             vitals: true,
             session_tmp: true,
             deadline_minutes: None,
-            sandbox: false,
+            sandbox: Sandbox::default(),
             tools: Tools::default(),
             extensions: Extensions::default(),
             mcp_servers: BTreeMap::new(),

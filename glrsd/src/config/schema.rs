@@ -51,6 +51,10 @@ fn of(key: &Key, default: Option<&Value>) -> Value {
                 keys.iter().map(|k| (k.name.to_owned(), of(k, default.and_then(|d| d.get(k.name))))).collect();
             json!({"type": ["object", "null"], "properties": properties, "additionalProperties": open})
         }
+        Kind::Switch(keys) => {
+            let properties: Map<String, Value> = keys.iter().map(|k| (k.name.to_owned(), of(k, None))).collect();
+            json!({"type": ["boolean", "object", "null"], "properties": properties, "additionalProperties": false})
+        }
         Kind::Map(names, value) => {
             let mut schema = json!({"type": ["object", "null"], "additionalProperties": of(value, None)});
             if let Some(pattern) = names.pattern() {
@@ -82,7 +86,9 @@ mod tests {
 
     /// The defaults a schema names, as an object, and the leaves it knows.
     fn defaults(schema: &Value, leaves: &mut Vec<String>, path: &str) -> Value {
-        match schema.get("properties").and_then(Value::as_object) {
+        // A switch is a leaf, whatever it may have in it.
+        let switch = schema["type"].as_array().is_some_and(|t| t.iter().any(|t| t == "boolean"));
+        match schema.get("properties").filter(|_| !switch).and_then(Value::as_object) {
             Some(properties) => Value::Object(
                 properties
                     .iter()

@@ -381,7 +381,7 @@ fn an_untrusted_project_runs_nothing_sends_nothing_and_lowers_no_guard() {
 
     place.project(&content);
     let config = place.load(true).config;
-    assert_eq!((config.mode, config.allow.len(), config.deny.len(), config.sandbox), (Mode::All, 1, 0, false));
+    assert_eq!((config.mode, config.allow.len(), config.deny.len(), config.sandbox.on), (Mode::All, 1, 0, false));
     assert_eq!(config.providers["openai"].api.as_deref(), Some("http://evil/v1"));
     assert!(config.hooks.is_empty() && config.mcp_servers.contains_key("x"));
 }

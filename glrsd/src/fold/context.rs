@@ -36,12 +36,46 @@ pub struct Stored {
 pub struct Context {
     stored: Vec<Stored>,
     /// User entries that no turn entry has taken up yet.
-    pending: Vec<(u64, String)>,
+    pending: Vec<Pending>,
+    /// What people ran themselves and the model was not shown yet: the next message takes it along.
+    ran: Vec<String>,
     has_brief: bool,
     /// Number of the `tool` entry of each call.
     tools: HashMap<String, u64>,
     /// Whether a marker stands in it.
     has_markers: bool,
+}
+
+/// A message that no turn took up.
+#[derive(Clone, Debug)]
+struct Pending {
+    n: u64,
+    text: String,
+    /// What rides along: commands that people ran before it.
+    rides: Vec<String>,
+}
+
+impl Pending {
+    /// The message with what rides along.
+    fn whole(self) -> String {
+        std::iter::once(self.text).chain(self.rides).collect::<Vec<_>>().join("\n\n")
+    }
+}
+
+/// What the model is shown of a command that a person ran: the command, and what came of it.
+fn ran(t: &entry::Tool) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Ran {
+        #[serde(default)]
+        command: Option<String>,
+    }
+    let by = t.by.as_ref()?;
+    let input: Option<Ran> = t.input.as_ref().and_then(|i| serde_json::from_str(i.get()).ok());
+    let command = input.and_then(|i| i.command).unwrap_or_else(|| t.detail.clone());
+    let result = t.result.as_deref().unwrap_or_default();
+    Some(format!(
+        "{by} ran a command in the working directory, by their own hand:\n<command>\n$ {command}\n{result}\n</command>"
+    ))
 }
 
 /// The message that replays a brief.
@@ -123,12 +157,21 @@ impl Context {
             "turn" => self.turn(n, raw),
             "user" => {
                 if let Ok(Entry::User(u)) = Entry::parse(raw) {
-                    self.pending.push((n, u.text));
+                    self.pending.push(Pending { n, text: u.text, rides: std::mem::take(&mut self.ran) });
                 }
             }
             "tool" => {
-                if let Some(id) = call_of(raw) {
-                    self.tools.insert(id, n);
+                match call_of(raw) {
+                    Some(id) => {
+                        self.tools.insert(id, n);
+                    }
+                    // Only what a person ran has no call of the model's, and says who.
+                    None if raw.contains("\"by\":") => {
+                        if let Ok(Entry::Tool(t)) = Entry::parse(raw) {
+                            self.ran.extend(ran(&t));
+                        }
+                    }
+                    None => {}
                 }
             }
             "custom" if raw.contains("glrs:micro") => {
@@ -161,8 +204,9 @@ impl Context {
         // More user entries than this turn took up: the first ones were cut off from their turn
         // (a fork inside it, a file that ends there). They are not lost.
         let orphans = self.pending.len().saturating_sub(users);
-        for (n, text) in self.pending.drain(..).take(orphans) {
-            self.stored.push(Stored { n, index: 0, message: Arc::new(Message::text(Role::User, text)) });
+        for p in self.pending.drain(..).take(orphans) {
+            let n = p.n;
+            self.stored.push(Stored { n, index: 0, message: Arc::new(Message::text(Role::User, p.whole())) });
         }
         self.stored.extend(
             messages
@@ -220,18 +264,24 @@ impl Context {
 
     /// Messages that no turn took up, taken out: whoever starts a turn sends them first.
     pub fn take_pending(&mut self) -> Vec<String> {
-        self.pending.drain(..).map(|(_, text)| text).collect()
+        self.pending.drain(..).map(Pending::whole).collect()
+    }
+
+    /// What rides along with the last `count` messages that no turn took up, taken out.
+    pub fn take_rides(&mut self, count: usize) -> Vec<String> {
+        let from = self.pending.len().saturating_sub(count);
+        self.pending[from..].iter_mut().flat_map(|p| std::mem::take(&mut p.rides)).collect()
     }
 
     /// Messages that no turn took up.
     pub fn pending(&self) -> impl Iterator<Item = &str> {
-        self.pending.iter().map(|(_, text)| text.as_str())
+        self.pending.iter().map(|p| p.text.as_str())
     }
 
     /// All messages, those not taken up last: what a reader of the file would replay.
     pub fn messages(&self) -> Vec<Arc<Message>> {
         let mut out: Vec<Arc<Message>> = self.stored.iter().map(|s| s.message.clone()).collect();
-        out.extend(self.pending.iter().map(|(_, t)| Arc::new(Message::text(Role::User, t.clone()))));
+        out.extend(self.pending.iter().map(|p| Arc::new(Message::text(Role::User, p.clone().whole()))));
         out
     }
 
@@ -284,6 +334,27 @@ mod tests {
         let mut log3 = log;
         log3.extend([user("c"), turn(&[("user", "b"), ("user", "c"), ("assistant", "3")])]);
         assert_eq!(texts(&fold_all(&log3)), ["a", "1", "b", "c", "3"]);
+    }
+
+    #[test]
+    fn what_a_person_ran_rides_with_the_next_message_once() {
+        let user = |t: &str| format!(r#"{{"type":"user","text":"{t}","at":""}}"#);
+        let shell = r#"{"type":"tool","name":"bash","detail":"ls","ok":true,"input":{"command":"ls -l"},"result":"out\n[exit code 0]","by":"ann#1","at":""}"#;
+        let mut log = vec![user("a"), shell.to_owned(), turn(&[("user", "a"), ("assistant", "1")])];
+        // It ended during that turn: the message after it takes it along.
+        assert_eq!(texts(&fold_all(&log)), ["a", "1"]);
+        log.push(user("b"));
+        let mut c = fold_all(&log);
+        assert!(texts(&c)[2].starts_with("b\n\nann#1 ran") && texts(&c)[2].contains("$ ls -l\nout\n[exit code 0]"));
+        assert_eq!((c.take_rides(1).len(), c.take_rides(1).len()), (1, 0));
+        log.push(turn(&[("user", "b, and what ann ran"), ("assistant", "2")]));
+        log.push(user("c"));
+        assert_eq!(texts(&fold_all(&log)), ["a", "1", "b, and what ann ran", "2", "c"]);
+        // A message that was cut off from its turn keeps what rode with it.
+        let cut = [shell.to_owned(), user("x"), user("y"), turn(&[("user", "y"), ("assistant", "3")])];
+        assert!(texts(&fold_all(&cut))[0].starts_with("x\n\nann#1 ran"));
+        let cleared = [shell.to_owned(), r#"{"type":"cleared","reason":"x","at":""}"#.to_owned(), user("z")];
+        assert_eq!(texts(&fold_all(&cleared)), ["z"]);
     }
 
     #[test]

@@ -8,6 +8,8 @@ pub mod figures;
 pub mod paths;
 pub mod process;
 pub mod random;
+pub mod sandbox;
+pub mod scratch;
 pub mod service;
 
 pub use env::Env;

@@ -18,6 +18,8 @@ pub struct Paths {
     pub socket: PathBuf,
     /// The predecessor's sessions: read, never written.
     pub legacy: PathBuf,
+    /// Below it lie the private temporary directories of sessions.
+    pub tmp: PathBuf,
 }
 
 /// Longest socket path the platform takes, in bytes (`sun_path` less its NUL).
@@ -42,11 +44,13 @@ impl Paths {
             if !root.is_absolute() {
                 return Err(format!("GLRS_HOME has to be an absolute path, it is {home:?}"));
             }
+            let tmp = Self::tmp_of(env, uid);
             let legacy = root.parent().unwrap_or(&root).join("glorious/sessions");
             return Ok(Self {
                 config: root.join("config.json"),
                 socket: Self::socket_of(env, Some(&root), uid),
                 legacy,
+                tmp,
                 root,
             });
         }
@@ -61,7 +65,12 @@ impl Paths {
             config: config.join("config.json"),
             socket: Self::socket_of(env, None, uid),
             legacy: data.join("glorious/sessions"),
+            tmp: Self::tmp_of(env, uid),
         })
+    }
+
+    fn tmp_of(env: &Env, uid: u32) -> PathBuf {
+        absolute(env, "TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp")).join(format!("glrs-tmp-{uid}"))
     }
 
     fn socket_of(env: &Env, home: Option<&Path>, uid: u32) -> PathBuf {
@@ -126,6 +135,11 @@ impl Paths {
     /// The list of trusted projects.
     pub fn trusted(&self) -> PathBuf {
         self.root.join("trusted.json")
+    }
+
+    /// The rules that "always" added, by project.
+    pub fn allowed(&self) -> PathBuf {
+        self.root.join("allowed.json")
     }
 
     /// The index of the list and of the full text: a cache.

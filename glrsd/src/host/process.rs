@@ -4,6 +4,7 @@
 //! runs when this process dies without a word. Must not know what the processes are for.
 
 use super::Env;
+use super::sandbox::Sandbox;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -41,6 +42,8 @@ pub struct Start<'a> {
     pub env: &'a Env,
     /// What it reads.
     pub stdin: Stdin,
+    /// What it is kept to.
+    pub sandbox: Option<&'a Sandbox>,
 }
 
 /// A running child and its group. Dropped without a word, it ends the group.
@@ -72,7 +75,7 @@ pub fn start(start: &Start<'_>) -> std::io::Result<(Running, pipe::Receiver)> {
     let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?;
     let mut command = command(start);
     command.stdout(writer.try_clone()?).stderr(writer);
-    let child = command.spawn()?;
+    let child = spawn(&mut command, start.sandbox)?;
     // Our copies of the pipe's writing end: while one is open the pipe never ends.
     drop(command);
     Ok((Running::of(child)?, reader))
@@ -85,7 +88,8 @@ pub fn start(start: &Start<'_>) -> std::io::Result<(Running, pipe::Receiver)> {
 /// When the program, the directory or the pipes cannot be had.
 pub fn start_apart(start: &Start<'_>) -> std::io::Result<(Running, Streams)> {
     let mut command = command(start);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = spawn(&mut command, start.sandbox)?;
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let running = Running::of(child)?;
     match streams {
@@ -107,6 +111,20 @@ fn command(start: &Start<'_>) -> Command {
         })
         .process_group(0);
     command
+}
+
+/// Starts a child; one that is kept to a sandbox from a thread that is in it, so that the child is in
+/// it before it runs.
+fn spawn(command: &mut Command, sandbox: Option<&Sandbox>) -> std::io::Result<Child> {
+    let Some(sandbox) = sandbox else { return command.spawn() };
+    let runtime = tokio::runtime::Handle::try_current().map_err(std::io::Error::other)?;
+    let start = || {
+        let _runtime = runtime.enter();
+        sandbox.enter().map_err(std::io::Error::other)?;
+        command.spawn()
+    };
+    std::thread::scope(|scope| scope.spawn(start).join())
+        .unwrap_or_else(|_| Err(std::io::Error::other("the thread that was to start it failed")))
 }
 
 impl Running {
@@ -146,9 +164,9 @@ impl Running {
         let _ = kill_process_group(self.group, Signal::TERM);
     }
 
-    /// Whether anything of the group is left.
+    /// Whether anything of the group is left that still runs.
     pub fn is_alive(&self) -> bool {
-        test_kill_process_group(self.group).is_ok()
+        test_kill_process_group(self.group).is_ok() && has_living(self.group())
     }
 
     /// Lets what is left of the group run on by itself, also past our own end.
@@ -162,6 +180,12 @@ impl Running {
     pub fn end(self, patience: Duration) {
         self.terminate();
         tokio::spawn(self.see_off(patience));
+    }
+
+    /// The same, and waits until it is over.
+    pub async fn ended(self, patience: Duration) {
+        self.terminate();
+        self.see_off(patience).await;
     }
 
     /// Members that are no children of ours cannot be waited for, so they are looked for, 100 times
@@ -190,6 +214,26 @@ impl Drop for Running {
         let _ = kill_process_group(self.group, Signal::KILL);
         drop(child);
     }
+}
+
+/// Whether a group has a member that is not merely waiting to be collected: where process 1 collects
+/// nobody, the dead stay members for ever.
+#[cfg(target_os = "linux")]
+fn has_living(group: i32) -> bool {
+    let Ok(all) = std::fs::read_dir("/proc") else { return true };
+    let group = group.to_string();
+    all.flatten().any(|process| {
+        // pid (name) state ppid pgrp …; the name may have anything in it.
+        let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let living = fields.next().is_some_and(|state| !matches!(state, "Z" | "X"));
+        living && fields.nth(1) == Some(group.as_str())
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn has_living(_group: i32) -> bool {
+    true
 }
 
 /// The guard: one small shell for the whole process. It is told which groups run, and when we die,
@@ -316,7 +360,7 @@ mod tests {
     use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
     fn shell<'a>(args: &'a [&'a str], env: &'a Env, stdin: Stdin) -> Start<'a> {
-        Start { program: Path::new("/bin/sh"), args, cwd: Path::new("/"), env, stdin }
+        Start { program: Path::new("/bin/sh"), args, cwd: Path::new("/"), env, stdin, sandbox: None }
     }
 
     /// A child with a grandchild; answers the grandchild's number.

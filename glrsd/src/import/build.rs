@@ -283,8 +283,7 @@ fn tool_entry(call: &Call, ok: bool, result: String, blob: Option<String>, at: &
         result: Some(result),
         call_id: Some(call.id.clone()),
         blob,
-        diff: None,
-        by: None,
         at: at.to_owned(),
+        ..Tool::default()
     })
 }

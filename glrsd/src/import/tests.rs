@@ -17,7 +17,8 @@ fn fixture(name: &str) -> Vec<u8> {
 fn nowhere() -> Store {
     let root = Path::new("/nonexistent/glrs").to_owned();
     let (config, socket, legacy) = (root.join("config.json"), root.join("s"), root.join("legacy"));
-    Store::open_read_only(Paths { root, config, socket, legacy })
+    let tmp = root.join("tmp");
+    Store::open_read_only(Paths { root, config, socket, legacy, tmp })
 }
 
 fn import(bytes: &[u8]) -> Result<Imported, ImportError> {

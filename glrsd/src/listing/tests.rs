@@ -24,6 +24,7 @@ impl Home {
             config: root.join("config.json"),
             socket: root.join("glrsd.sock"),
             legacy: dir.path().join("glorious/sessions"),
+            tmp: dir.path().join("tmp"),
             root,
         };
         fs::create_dir_all(&paths.legacy).unwrap();
@@ -92,6 +93,7 @@ fn id(n: u8) -> SessionId {
 
 fn live(n: u8, minute: u8) -> SessionInfo {
     SessionInfo {
+        sandbox: None,
         id: id(n),
         title: format!("live words {n}"),
         renamed: false,

@@ -109,7 +109,8 @@ pub(super) async fn keep(
         }
         Ok(Place::Program { program, args, cwd, env }) => {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            let start = Start { program: &program, args: &args, cwd: &cwd, env: &env, stdin: Stdin::Pipe };
+            let start =
+                Start { program: &program, args: &args, cwd: &cwd, env: &env, stdin: Stdin::Pipe, sandbox: None };
             match process::start_apart(&start) {
                 Ok((running, streams)) => program_runs(running, streams, gone, &opened).await,
                 Err(e) => format!("it could not be started: {e}"),

@@ -109,6 +109,22 @@ pub fn decide(mode: Mode, rules: &Rules, action: &Action<'_>) -> Verdict {
     Verdict::Ask { rule }
 }
 
+/// What let a call run that [`decide`] let run: `mode`, `rule` or (what changes nothing) `reading`,
+/// with the rule where it was a single one.
+pub fn reason(mode: Mode, rules: &Rules, action: &Action<'_>) -> (String, Option<String>) {
+    if mode == Mode::All {
+        return ("mode".to_owned(), None);
+    }
+    if matches!(action.effect, Effect::Read(_) | Effect::None) {
+        return ("reading".to_owned(), None);
+    }
+    if !allows(&rules.allow, action) {
+        return ("mode".to_owned(), None);
+    }
+    let one = rules.allow.iter().find(|r| allows(std::slice::from_ref(r), action));
+    ("rule".to_owned(), one.cloned())
+}
+
 /// Whether a path is in cwd.
 fn is_inside(path: &Path, cwd: &Path) -> bool {
     rule::is_settled(path) && path.starts_with(cwd)

@@ -37,7 +37,7 @@ fn schema(format: Option<&str>) -> Result<ExportResult, RpcError> {
             )));
         }
     };
-    Ok(ExportResult { text })
+    Ok(ExportResult { text, next: None })
 }
 
 fn absolute(cwd: &str) -> Result<&Path, RpcError> {

@@ -3,7 +3,7 @@
 use super::daemon_methods::session_info;
 use super::{Answer, CallCtx, answered, register};
 use crate::net::conn::Attachment;
-use crate::session::{AttachPoint, Cmd, Reply, artifacts};
+use crate::session::{AttachPoint, Cmd, Reply, artifacts, trace};
 use crate::store::LogReader;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -309,6 +309,7 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
         ArtifactsAnnotateM => |store, p| {
             artifacts::annotate(&store, &p.id, &p.artifact, p.label.as_deref(), p.note.as_deref()).map(|()| Done {})
         };
+        SessionTraceM => |store, p| trace::read(&store, &p);
         ArtifactsDeleteM => |store, p| artifacts::delete(&store, &p.id, &p.artifact).map(|()| Done {});
     }
     macro_rules! forward {
@@ -320,7 +321,7 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
         )*};
     }
     forward! {
-        SessionSendM => Send, QueueEditM => QueueEdit, QueueRemoveM => QueueRemove, QueueMoveM => QueueMove,
+        SessionSendM => Send, SessionShellM => Shell, QueueEditM => QueueEdit, QueueRemoveM => QueueRemove, QueueMoveM => QueueMove,
         RequestAnswerM => Answer, SessionClearM => Clear, SessionCompactM => Compact, SessionRewindM => Rewind, SessionAppendM => Append,
     }
     register::<SessionInterruptM, _>(m, |c, p| {

@@ -6,14 +6,17 @@
 
 use super::events::Events;
 use super::feed::Feed;
+use super::jobs::Jobs;
 use super::queue::Queue;
 use super::requests::Open;
 use super::running::Running;
+use super::shells::Shells;
 use super::toolctx::Seen;
 use super::{Cmd, Handle, MAILBOX, Shared};
 use crate::config;
 use crate::fold::{Context, Summary};
 use crate::host::Env;
+use crate::host::scratch::SessionTmp;
 use crate::store::{Live, Log};
 use crate::turn;
 use futures_util::FutureExt;
@@ -59,8 +62,8 @@ pub struct NewSession {
 /// Told when a session has ended, with what is left in its mailbox.
 pub type Gone = Box<dyn FnOnce(&SessionId, Vec<Box<Cmd>>) + Send>;
 
-/// Title, renamed, model, variant, mode, cwd, saved.
-pub(super) type Face = (String, bool, String, Option<String>, Mode, String, bool);
+/// Title, renamed, model, variant, mode, cwd, saved, sandbox.
+pub(super) type Face = (String, bool, String, Option<String>, Mode, String, bool, Option<String>);
 
 /// An attached client.
 pub(super) struct Attached {
@@ -117,6 +120,12 @@ pub(super) struct Actor {
     pub next_piece: u64,
     pub clients: BTreeMap<u64, Attached>,
     pub env: Arc<Env>,
+    /// Where tools put what is temporary.
+    pub tmp: Arc<SessionTmp>,
+    /// What runs in the background.
+    pub jobs: Jobs,
+    /// Commands of people.
+    pub shells: Shells,
     pub seen: Seen,
     pub toolbox: super::toolbox::Toolbox,
     pub disk: Disk,
@@ -217,6 +226,7 @@ impl Cmd {
             Self::Resume { reply, .. } | Self::Info { reply } | Self::Set { reply, .. } => reply(Err(e)),
             Self::Read { reply } => reply(Err(e)),
             Self::Send { reply, .. } => reply(Err(e)),
+            Self::Shell { reply, .. } => reply(Err(e)),
             Self::Interrupt { reply, .. } => reply(Err(e)),
             Self::Release { reply, .. } => reply(Err(e)),
             Self::QueueEdit { reply, .. } => reply(Err(e)),
@@ -235,6 +245,7 @@ impl Cmd {
     fn changer(&self) -> Option<&super::Who> {
         match self {
             Self::Send { who, .. }
+            | Self::Shell { who, .. }
             | Self::Interrupt { who, .. }
             | Self::Release { who, .. }
             | Self::QueueEdit { who, .. }
@@ -275,7 +286,7 @@ impl Actor {
             while std::mem::take(&mut self.go_on) {
                 self.run_on().await;
             }
-            if self.deleted || self.foreign || (self.stopping.is_some() && self.running.is_none()) {
+            if self.deleted || self.foreign || self.is_stopped() {
                 return self.leave().await;
             }
             let timer = self.next_timer();
@@ -288,6 +299,11 @@ impl Actor {
                     Some(event) => self.turn_event(event).await,
                     None => self.turn_vanished().await,
                 },
+                event = self.shells.next() => self.shell_event(event).await,
+                () = self.jobs.changed() => {
+                    self.touch();
+                    self.publish_state();
+                }
                 written = next_brief(&mut self.brief_rx) => self.brief_written(written).await,
                 () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
                     if self.on_timer().await {
@@ -303,6 +319,11 @@ impl Actor {
         if let Some(why) = &self.stopping {
             self.feed.close(why);
         }
+        self.shells.stop();
+        self.jobs.stop().await;
+        // Nothing of it runs any more; the tree may be large.
+        let tmp = self.tmp.clone();
+        let _ = tokio::task::spawn_blocking(move || tmp.remove()).await;
         if !self.deleted {
             // What is not synced yet is synced on the way out; a failure was shown already.
             let _ = self.log.sync().await;
@@ -335,6 +356,7 @@ impl Actor {
             Cmd::Info { reply } => reply(Ok(self.info())),
             Cmd::Read { reply } => reply(Ok(self.log.reader())),
             Cmd::Send { who, p, reply } => self.send(who, p, reply).await,
+            Cmd::Shell { who, p, reply } => self.shell(&who, p, reply).await,
             Cmd::Interrupt { who, reply } => self.interrupt(&who, reply).await,
             Cmd::Release { reply, .. } => self.release(reply).await,
             Cmd::QueueEdit { p, reply, .. } => self.queue_edit(p, reply).await,
@@ -357,9 +379,16 @@ impl Actor {
     async fn stop(&mut self, drain: bool, why: String) {
         self.stopping = Some(why.clone());
         self.drop_brief(&why);
+        // They are no steps: nothing would be won by waiting for them.
+        self.shells.stop();
         if !drain && self.running.is_some() {
             self.cancel_turn(true, Some(why)).await;
         }
+    }
+
+    /// Whether it was told to stop and nothing is left to be recorded.
+    fn is_stopped(&self) -> bool {
+        self.stopping.is_some() && self.running.is_none() && self.shells.is_empty()
     }
 
     fn next_timer(&self) -> Option<Instant> {
@@ -385,12 +414,13 @@ impl Actor {
 
     /// Whether nothing of it needs to be in memory.
     fn is_quiet(&self) -> bool {
-        self.clients.is_empty() && self.is_settled() && self.disk.ok
+        self.clients.is_empty() && self.is_settled() && self.jobs.is_empty() && self.disk.ok
     }
 
     /// Whether nothing runs or waits.
     pub fn is_settled(&self) -> bool {
         self.running.is_none()
+            && self.shells.is_empty()
             && self.queue.rows.is_empty()
             && self.requests.is_empty()
             && !self.held

@@ -175,6 +175,7 @@ impl Actor {
         let Some(found) = found else {
             if forced {
                 self.compact_key = None;
+                self.trace_compaction("nothing to do");
                 let notice = "(nothing worth compacting yet)".to_owned();
                 for r in replies {
                     r(Ok(CompactResult { outcome: "nothing".into(), notice: notice.clone() }));
@@ -224,6 +225,7 @@ impl Actor {
             ready: None,
         });
         self.brief_rx = Some(rx);
+        self.trace_compaction(if forced { "begun by a person" } else { "begun" });
         // Ends by itself: the job is bounded, and cancelled with the session.
         tokio::spawn(async move {
             let written = tokio::select! {
@@ -298,6 +300,7 @@ impl Actor {
         };
         let at = self.now();
         if w.generation != self.course.generation {
+            self.trace_compaction("dropped");
             let words = "(the brief was dropped: the conversation it was written from changed meanwhile)";
             let recorded = self.record(&[Entry::notice(words, &at)]);
             for r in w.replies {
@@ -345,6 +348,7 @@ impl Actor {
             entries.push(Entry::Custom(c));
         }
         self.course.generation += 1;
+        self.trace_compaction("landed");
         let recorded = self.record(&entries);
         // Instructions that are still in what was kept are not sent a second time.
         let told = |s: &Stored| s.message.parts.iter().any(|p| matches!(p, Part::Text(t) if has_place(t)));
@@ -410,6 +414,7 @@ impl Actor {
         self.writing = None;
         self.compact_key = None;
         self.course.failed();
+        self.trace_compaction("failed");
         let words = format!("(compaction failed: {why})");
         let recorded = self.record(&[Entry::notice(words.clone(), &self.now())]);
         for r in replies {
@@ -427,6 +432,7 @@ impl Actor {
         if chosen.is_empty() {
             return false;
         }
+        self.trace_compaction("results cleared");
         let at = self.now();
         let count = chosen.len();
         let mut entries: Vec<Entry> =
@@ -449,6 +455,7 @@ impl Actor {
         w.cancel.cancel();
         self.brief_rx = None;
         self.compact_key = None;
+        self.trace_compaction("abandoned");
         for r in w.replies {
             r(Err(RpcError::new(ErrorKind::Cancelled, why)));
         }

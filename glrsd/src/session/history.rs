@@ -23,7 +23,7 @@ impl Actor {
     pub(super) fn busy(&self, what: &str) -> RpcError {
         RpcError::new(
             ErrorKind::Busy { state: self.state().name.as_str().to_owned() },
-            format!("a turn is running: stop it first (esc), then {what}"),
+            format!("a turn or a command is running: stop it first (esc), then {what}"),
         )
     }
 
@@ -97,12 +97,7 @@ impl Actor {
             reply(Ok(self.info()));
             return self.publish_info_if_new();
         }
-        let mut all = Vec::new();
-        if self.log.is_empty() {
-            let model = ModelChoice { model: self.model.clone(), variant: self.variant.clone() };
-            all.extend(Entry::custom("glrs:model", &model, &at));
-            all.extend(Entry::custom("glrs:mode", &ModeChoice { mode: self.mode, by: None }, &at));
-        }
+        let mut all = self.first_entries(&at);
         all.extend(entries.into_iter().flatten());
         let recorded = self.record(&all);
         if let Err(e) = self.sync().await {
@@ -304,7 +299,7 @@ impl Actor {
     }
 
     pub(super) fn delete(&mut self, force: bool, reply: Reply<Done>) {
-        if self.running.is_some() {
+        if self.running.is_some() || !self.shells.is_empty() {
             return reply(Err(self.busy("delete the session")));
         }
         if !force && (!self.clients.is_empty() || !self.queue.rows.is_empty()) {

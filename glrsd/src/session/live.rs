@@ -9,6 +9,25 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
+/// A command of a person that runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShellRun {
+    /// Its id.
+    pub call: String,
+    /// Piece under which its output streams.
+    pub of: String,
+    /// Who runs it.
+    pub by: String,
+    /// The command line.
+    pub command: String,
+    /// Key of the call.
+    pub key: String,
+    /// Hash of that call's params.
+    pub hash: String,
+    /// When it began.
+    pub at: String,
+}
+
 /// One line of the journal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "k", rename_all = "lowercase")]
@@ -57,6 +76,11 @@ pub enum Record {
         /// The model's id of the call.
         call: String,
     },
+    /// A person runs a command.
+    Shell {
+        /// The command.
+        s: ShellRun,
+    },
     /// More of a piece.
     Part {
         /// The piece.
@@ -69,7 +93,7 @@ pub enum Record {
         /// The text, to be put behind what came before.
         text: String,
     },
-    /// A piece is complete: its entry is in the log.
+    /// A piece is complete: its entry is in the log. A person's command has ended with its piece.
     Whole {
         /// The piece.
         of: String,
@@ -106,6 +130,8 @@ pub struct LiveState {
     pub msgs: Vec<String>,
     /// Calls that took effect.
     pub ran: Vec<String>,
+    /// Commands of people that had not ended.
+    pub shells: Vec<ShellRun>,
     /// Pieces that are not complete.
     pub parts: BTreeMap<String, Part>,
 }
@@ -142,7 +168,9 @@ impl LiveState {
                 self.step = 0;
                 self.msgs.clear();
                 self.ran.clear();
-                self.parts.clear();
+                // Commands of people go on beside turns.
+                let shells = &self.shells;
+                self.parts.retain(|of, _| shells.iter().any(|s| s.of == *of));
             }
             Record::Step { step, msgs } => {
                 self.step = step;
@@ -151,6 +179,7 @@ impl LiveState {
                 self.parts.retain(|_, p| p.call.is_some());
             }
             Record::Ran { call } => self.ran.push(call),
+            Record::Shell { s } => self.shells.push(s),
             Record::Part { of, piece, call, text } => {
                 let p = self.parts.entry(of).or_insert_with(|| Part { piece, call: None, text: String::new() });
                 p.call = p.call.take().or(call);
@@ -158,13 +187,14 @@ impl LiveState {
             }
             Record::Whole { of } => {
                 self.parts.remove(&of);
+                self.shells.retain(|s| s.of != of);
             }
         }
     }
 
     /// Whether there is anything to take up again.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.requests.is_empty() && self.turn.is_none() && !self.held
+        self.rows.is_empty() && self.requests.is_empty() && self.turn.is_none() && self.shells.is_empty() && !self.held
     }
 }
 

@@ -13,6 +13,7 @@ use super::running::CallState;
 use super::turning::turn_entry;
 use super::{Shared, feed};
 use crate::fold::{Context, Summary, context};
+use crate::host::scratch::SessionTmp;
 use crate::host::{Env, clock, random};
 use crate::store::{LoadError, Log};
 use crate::turn::ToolCall;
@@ -65,12 +66,12 @@ fn read(shared: &Shared, id: &SessionId) -> Result<Loaded, LoadError> {
         match entry::kind_of(raw).as_ref() {
             "turn" => results.clear(),
             "tool" => {
-                if let Ok(Entry::Tool(t)) = Entry::parse(raw)
-                    && let Some(call) = t.call_id
-                {
+                let Ok(Entry::Tool(t)) = Entry::parse(raw) else { return };
+                if let Some(call) = t.call_id {
                     let text = t.result.unwrap_or_default();
                     results.insert(call, if t.ok { Output::Text(text) } else { Output::Error(text) });
                 }
+                keys.extend(t.key.map(|k| (k, n)));
             }
             "user" | "custom" => {
                 let key = match Entry::parse(raw) {
@@ -146,6 +147,7 @@ impl Actor {
         let cwd = PathBuf::from(summary.cwd.clone().unwrap_or_else(|| log.header().cwd.clone()));
         let live = shared.store.live(&id);
         let config = shared.configuration(&cwd, &env);
+        let tmp = Arc::new(SessionTmp::new(shared.scratch.clone(), id.clone()));
         let mut actor = Self {
             epoch: random::word(),
             live,
@@ -174,6 +176,9 @@ impl Actor {
             clients: BTreeMap::new(),
             env: shared.envs.share(env),
             toolbox: super::toolbox::Toolbox::default(),
+            jobs: super::jobs::Jobs::new(tmp.clone()),
+            shells: super::shells::Shells::default(),
+            tmp,
             seen: Arc::default(),
             disk: Disk { ok: true, path: None, why: None },
             disk_retry: None,
@@ -281,6 +286,15 @@ impl Actor {
                 self.note(&Record::Turn { user: 0 });
             }
             self.requeue_steers();
+        }
+        let cut = self.cut_shells(&live, |key| keys.contains_key(key));
+        if !cut.is_empty() {
+            self.record(&cut);
+            // If this fails the disk's state shows it and it is tried again.
+            let _ = self.sync().await;
+        }
+        for s in &live.shells {
+            self.note(&Record::Whole { of: s.of.clone() });
         }
         let hold = !self.queue.rows.is_empty();
         if live.held != hold || hold {
@@ -393,10 +407,8 @@ impl Actor {
                 input: Some(c.call.input.clone()),
                 result: Some(result),
                 call_id: Some(c.call.id.clone()),
-                blob: None,
-                diff: None,
-                by: None,
                 at: at.clone(),
+                ..entry::Tool::default()
             }));
         }
         if let Some(a) = assistant {

@@ -14,19 +14,26 @@ use std::sync::Arc;
 impl Actor {
     /// The messages a turn starts with: those that no turn took up, then these.
     pub(super) fn user_messages(&mut self, rows: &[Waiting]) -> Vec<Arc<Message>> {
+        let rides = self.ctx.as_mut().map(|c| c.take_rides(rows.len())).unwrap_or_default();
         let mut orphans = self.ctx.as_mut().map(crate::fold::Context::take_pending).unwrap_or_default();
         // The last ones are this turn's own entries.
         orphans.truncate(orphans.len().saturating_sub(rows.len()));
         let mut out: Vec<Arc<Message>> = orphans.into_iter().map(|t| Arc::new(Message::text(Role::User, t))).collect();
-        out.extend(self.row_messages(rows, true));
+        out.extend(self.row_messages(rows, true, rides));
         out
     }
 
-    pub(super) fn row_messages(&mut self, rows: &[Waiting], place: bool) -> Vec<Arc<Message>> {
+    /// Messages with what rides along. `place`: also where the conversation is, and what there is
+    /// to be reminded of. `rides`: what people ran themselves since the message before.
+    pub(super) fn row_messages(&mut self, rows: &[Waiting], place: bool, rides: Vec<String>) -> Vec<Arc<Message>> {
         let found = prompt::instructions(&self.config.root, &self.cwd);
         let hash = super::sending::params_hash(&found.iter().map(|(_, t)| t.as_str()).collect::<Vec<_>>());
         let fresh = place && self.told.as_ref() != Some(&hash);
-        let reminders = if place { self.count_artifacts() } else { Vec::new() };
+        let mut reminders = rides;
+        if place {
+            reminders.extend(self.count_artifacts());
+            reminders.extend(self.jobs.reminders());
+        }
         let mut out = Vec::new();
         for (i, w) in rows.iter().enumerate() {
             let files: Vec<String> = w

@@ -5,11 +5,13 @@
 
 mod actor;
 pub mod artifacts;
+mod calls;
 mod compacting;
 mod course;
 mod events;
 pub mod feed;
 mod history;
+mod jobs;
 mod live;
 mod load;
 mod messages;
@@ -19,13 +21,17 @@ mod requests;
 mod running;
 mod sending;
 mod settle;
+mod shells;
 mod toolbox;
 mod toolctx;
+mod toolenv;
+pub mod trace;
 mod turning;
 mod view;
 
 use crate::config;
 use crate::host::env::Envs;
+use crate::host::scratch::Scratch;
 use crate::host::{Env, Paths};
 use crate::model::ModelSets;
 use crate::store::{LogReader, Store};
@@ -69,6 +75,8 @@ pub struct Shared {
     pub mcp: crate::mcp::Servers,
     /// The environments of sessions; those that are equal are one.
     pub envs: Envs,
+    /// Private temporary directories.
+    pub scratch: Arc<Scratch>,
     /// Configuration by directory.
     pub config: config::Cache,
     /// Rows of sessions in memory, for the roster: called on each change.
@@ -122,6 +130,11 @@ pub enum Cmd {
         who: Who,
         p: p::Send,
         reply: Reply<p::SendResult>,
+    },
+    Shell {
+        who: Who,
+        p: p::Shell,
+        reply: Reply<p::ShellResult>,
     },
     Interrupt {
         who: Who,

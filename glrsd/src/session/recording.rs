@@ -24,18 +24,15 @@ impl Actor {
     pub(super) fn flush_parts(&mut self) {
         self.flush_at = None;
         let mut records = Vec::new();
-        if let Some(r) = &mut self.running {
-            for p in &mut r.pieces {
-                if p.flushed < p.text.len() {
-                    records.push(super::live::Record::Part {
-                        of: p.of.clone(),
-                        piece: p.kind,
-                        call: p.call.clone(),
-                        text: p.text[p.flushed..].to_owned(),
-                    });
-                    p.flushed = p.text.len();
-                }
-            }
+        let pieces = self.running.iter_mut().flat_map(|r| &mut r.pieces).chain(self.shells.pieces_mut());
+        for p in pieces.filter(|p| p.flushed < p.text.len()) {
+            records.push(super::live::Record::Part {
+                of: p.of.clone(),
+                piece: p.kind,
+                call: p.call.clone(),
+                text: p.text[p.flushed..].to_owned(),
+            });
+            p.flushed = p.text.len();
         }
         for r in &records {
             self.note(r);

@@ -6,7 +6,9 @@
 
 use super::actor::Actor;
 use super::live::Record;
+use super::trace::Witness;
 use super::{Reply, Who};
+use crate::config;
 use crate::fold::summary::ResolvedEntry;
 use crate::policy::{self, Action, Effect, Rules, Verdict};
 use crate::tools::{Answer, Ask};
@@ -50,6 +52,7 @@ impl Actor {
     fn rules(&self) -> Rules {
         let mut allow = self.config.config.allow.clone();
         allow.extend(self.summary.rules.iter().cloned());
+        allow.extend(config::allowed(&self.shared.store.allowed(), &self.config.root));
         Rules { allow, deny: self.config.config.deny.clone() }
     }
 
@@ -58,13 +61,12 @@ impl Actor {
         let request = match ask {
             Ask::Permission { effect, title, body } => {
                 let acts = !matches!(effect, Effect::Read(..) | Effect::None);
-                let verdict = policy::decide(
-                    self.mode,
-                    &self.rules(),
-                    &Action { tool: &tool, effect: effect.clone(), cwd: &self.cwd },
-                );
-                match verdict {
+                let (rules, action) = (self.rules(), Action { tool: &tool, effect: effect.clone(), cwd: &self.cwd });
+                match policy::decide(self.mode, &rules, &action) {
                     Verdict::Run => {
+                        let (by, rule) = policy::reason(self.mode, &rules, &action);
+                        let rule = rule.as_deref();
+                        self.trace(&Witness::Permission { tool: &tool, decision: "allow", by: &by, rule });
                         if acts {
                             self.note(&Record::Ran { call });
                         }
@@ -72,6 +74,8 @@ impl Actor {
                         return;
                     }
                     Verdict::Deny { rule } => {
+                        let by = Witness::Permission { tool: &tool, decision: "deny", by: "rule", rule: Some(&rule) };
+                        self.trace(&by);
                         let words = Some(format!("the rule {rule} forbids it"));
                         let _ =
                             answer.send(Answer { decision: Decision::Deny, words, by: Some(format!("rule {rule}")) });
@@ -85,6 +89,7 @@ impl Actor {
                         body,
                         options: Vec::new(),
                         rule,
+                        sandbox: matches!(effect, Effect::Exec(_)).then(|| self.sandbox_words()).flatten(),
                         call_id: call,
                         at: self.now(),
                     },
@@ -98,6 +103,7 @@ impl Actor {
                 body: text,
                 options,
                 rule: None,
+                sandbox: None,
                 call_id: call,
                 at: self.now(),
             },
@@ -117,6 +123,7 @@ impl Actor {
             open.waiter = Some(answer);
             return self.phase_now();
         }
+        self.trace(&Witness::Asked { tool: &request.tool, request: &request.request });
         self.note(&Record::Request { r: request.clone() });
         // When the disk fails the request is still shown: the turn stops at its next step anyway.
         let _ = self.sync_live().await;
@@ -171,8 +178,13 @@ impl Actor {
         if let Err(e) = self.sync().await {
             return reply(Err(e));
         }
+        if let Some(rule) = data.rule.clone() {
+            self.remember_rule(rule).await;
+        }
         self.note(&Record::Resolved { id: request.request.clone() });
         self.answered.add(&request.request, &who.by);
+        let (tool, rule) = (&request.tool, data.rule.as_deref());
+        self.trace(&Witness::Permission { tool, decision: p.decision.as_str(), by: &who.by, rule });
         reply(Ok(params::Done {}));
         self.publish_entries(recorded);
         self.publish(&Event::Resolved(Resolved {
@@ -192,6 +204,18 @@ impl Actor {
             }
         }
         self.phase_now();
+    }
+
+    /// Keeps a rule for the other sessions of the project. Where the disk does not take it, it holds
+    /// for this one, whose log has it.
+    async fn remember_rule(&mut self, rule: String) {
+        let (store, root) = (self.shared.store.clone(), self.config.root.clone());
+        let kept = tokio::task::spawn_blocking(move || {
+            store.change_allowed(|text| config::with_allowed(text, &root, &rule)).map_err(|e| e.to_string())
+        });
+        if let Err(e) = kept.await.unwrap_or_else(|e| Err(e.to_string())) {
+            tracing::warn!(session = %self.id, error = e, "a rule could not be remembered for its project");
+        }
     }
 
     /// Withdraws every open request: its turn is over.

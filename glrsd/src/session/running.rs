@@ -4,6 +4,7 @@
 
 use crate::model::Model;
 use crate::turn::ToolCall;
+use glrs_protocol::event::Delta;
 use glrs_protocol::message::{Message, Output, Part, Role};
 use glrs_protocol::params::InterruptResult;
 use glrs_protocol::types::{InFlight, Phase, PieceKind, Retry, ToolRun};
@@ -86,6 +87,21 @@ pub struct Stopping {
     pub why: Option<String>,
 }
 
+impl Piece {
+    /// Adds text; answers what clients are told of it.
+    pub fn push(&mut self, text: &str) -> Delta {
+        let elapsed_ms = (self.kind == PieceKind::Tool).then(|| self.started.elapsed().as_millis() as u64);
+        let offset = self.text.len() as u64;
+        self.text.push_str(text);
+        Delta { of: self.of.clone(), piece: self.kind, offset, text: text.to_owned(), elapsed_ms }
+    }
+
+    /// As clients see it.
+    pub fn in_flight(&self) -> InFlight {
+        InFlight { of: self.of.clone(), piece: self.kind, text: self.text.clone() }
+    }
+}
+
 impl Running {
     /// The piece of a kind that is not tied to a call, made when it is not there.
     pub fn piece(&mut self, kind: PieceKind, call: Option<&str>, next: &mut u64) -> &mut Piece {
@@ -113,7 +129,7 @@ impl Running {
 
     /// What streams, as clients see it.
     pub fn in_flight(&self) -> Vec<InFlight> {
-        self.pieces.iter().map(|p| InFlight { of: p.of.clone(), piece: p.kind, text: p.text.clone() }).collect()
+        self.pieces.iter().map(Piece::in_flight).collect()
     }
 
     /// The running step's calls and results as messages; calls without a result get `missing`.

@@ -51,6 +51,9 @@ impl Actor {
                 Err(key_conflict(key))
             });
         }
+        if self.shells.has_key(key) {
+            return Some(Err(key_conflict(key)));
+        }
         let at = self.summary.find_key(key)?;
         if at.hash != hash {
             return Some(Err(key_conflict(key)));
@@ -234,7 +237,11 @@ impl Actor {
     }
 
     pub(super) async fn interrupt(&mut self, _who: &Who, reply: Reply<InterruptResult>) {
+        let shells = self.shells.stop();
         if self.running.is_none() {
+            if shells && self.writing.is_none() {
+                return reply(Ok(InterruptResult { outcome: "interrupted".into() }));
+            }
             if !self.drop_brief("the brief was abandoned (esc)") {
                 return reply(Ok(InterruptResult { outcome: "nothing".into() }));
             }

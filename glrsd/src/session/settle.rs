@@ -94,6 +94,9 @@ impl Actor {
             End::Failed(f) if f.kind == FailureKind::Overflow && self.makes_room_once() => End::Context,
             other => other,
         };
+        if let End::Failed(f) = &end {
+            self.trace_failure(r.step, f);
+        }
         let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
         let mut messages: Vec<Message> = r.users.drain(..).map(|m| (*m).clone()).collect();
 
@@ -126,10 +129,8 @@ impl Actor {
                 input: Some(c.call.input.clone()),
                 result: Some(result),
                 call_id: Some(c.call.id.clone()),
-                blob: None,
-                diff: None,
-                by: None,
                 at: at.clone(),
+                ..entry::Tool::default()
             };
             entries.push((Entry::Tool(tool), of));
         }
@@ -139,6 +140,7 @@ impl Actor {
             messages.extend(r.step_messages(BROKEN_CALL));
         }
         let (status, notice, marker) = self.closing(&end, stopping.as_ref());
+        self.trace_turn(&r, status);
         if let End::Failed(f) = &end
             && let Some(t) = f.tokens
         {
@@ -164,7 +166,9 @@ impl Actor {
         if synced {
             self.note(&Record::Turn { user: 0 });
         }
-        self.flush_at = None;
+        if self.shells.is_empty() {
+            self.flush_at = None;
+        }
         let hold = matches!(end, End::Interrupted) && stopping.as_ref().is_none_or(|s| s.hold);
         self.withdraw_all();
         self.requeue_steers();

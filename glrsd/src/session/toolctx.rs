@@ -4,9 +4,13 @@
 //! it keeps goes to the store. A tool never touches the session itself.
 
 use super::artifacts;
+use super::jobs::JobsDoor;
+use super::toolenv::ToolEnv;
+use crate::config;
 use crate::host::Env;
+use crate::host::sandbox::Sandbox;
 use crate::store::Store;
-use crate::tools::{Answer, ArtifactCall, Ask, ToolCtx};
+use crate::tools::{Answer, ArtifactCall, Ask, Kept, Left, ToolCtx};
 use crate::turn::Event;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -32,7 +36,7 @@ pub struct TurnDoor {
     /// Its directory.
     pub cwd: PathBuf,
     /// Environment for children.
-    pub env: Arc<Env>,
+    pub env: Arc<ToolEnv>,
     /// Esc.
     pub cancel: CancellationToken,
     /// Milliseconds a call may take.
@@ -41,6 +45,10 @@ pub struct TurnDoor {
     pub user: u64,
     /// Files seen.
     pub seen: Seen,
+    /// What commands are kept to.
+    pub sandbox: Option<config::Sandbox>,
+    /// What runs in the background.
+    pub jobs: JobsDoor,
     /// The actor.
     pub events: mpsc::Sender<Event>,
 }
@@ -114,7 +122,7 @@ impl ToolCtx for CallDoor {
     }
 
     fn env(&self) -> &Env {
-        &self.turn.env
+        self.turn.env.get()
     }
 
     fn cancel(&self) -> &CancellationToken {
@@ -123,6 +131,15 @@ impl ToolCtx for CallDoor {
 
     fn timeout_ms(&self) -> u64 {
         self.turn.timeout_ms
+    }
+
+    fn sandbox(&self) -> Option<Sandbox> {
+        let sandbox = self.turn.sandbox?;
+        Some(Sandbox { writable: vec![self.turn.cwd.clone(), self.turn.env.tmp()], network: sandbox.network })
+    }
+
+    fn leave(&self, left: Left) -> Option<Kept> {
+        self.turn.jobs.take(left)
     }
 
     fn ask(&self, ask: Ask) -> BoxFuture<'_, Answer> {

@@ -9,16 +9,15 @@ use super::live::Record;
 use super::queue::Waiting;
 use super::running::{CallState, Running};
 use super::settle::End;
-use super::toolctx::{CallDoor, TurnDoor};
+use super::toolctx::CallDoor;
 use crate::config::Delivery;
 use crate::fold::legalize;
 use crate::fold::summary::{ModeChoice, ModelChoice};
 use crate::model::{Call, Chunk, Failure, FailureKind, Reply, Stop};
-use crate::turn::{self, Ended, Event, Step, StepCall, ToolCall, Turn, prompt, vitals::Vitals};
+use crate::turn::{self, Event, Step, StepCall, ToolCall, Turn, prompt, vitals::Vitals};
 use glrs_protocol::entry::{self, Entry};
-use glrs_protocol::event as ev;
-use glrs_protocol::message::{Message, Output, Part, Role};
-use glrs_protocol::types::{Phase, PieceKind, ToolRun};
+use glrs_protocol::message::{Message, Part, Role};
+use glrs_protocol::types::{Phase, PieceKind};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,16 +42,21 @@ impl Actor {
         })
     }
 
+    /// What a session's log begins with: how it works. None where it has begun.
+    pub(super) fn first_entries(&self, at: &str) -> Vec<Entry> {
+        if !self.log.is_empty() {
+            return Vec::new();
+        }
+        let model = ModelChoice { model: self.model.clone(), variant: self.variant.clone() };
+        let mode = ModeChoice { mode: self.mode, by: None };
+        [Entry::custom("glrs:model", &model, at), Entry::custom("glrs:mode", &mode, at)].into_iter().flatten().collect()
+    }
+
     /// Records what starts a turn. A session's first entries say how it works; a turn that some
     /// file left open is closed first.
     pub(super) fn record_start(&mut self, rows: &[Waiting]) -> Vec<(u64, Box<RawValue>)> {
         let at = self.now();
-        let mut entries = Vec::new();
-        if self.log.is_empty() {
-            let model = ModelChoice { model: self.model.clone(), variant: self.variant.clone() };
-            entries.extend(Entry::custom("glrs:model", &model, &at));
-            entries.extend(Entry::custom("glrs:mode", &ModeChoice { mode: self.mode, by: None }, &at));
-        }
+        let mut entries = self.first_entries(&at);
         if self.summary.turn_open() {
             // A file that ends inside a turn: its message stands, the turn is over.
             entries.push(turn_entry(&[], entry::TurnStatus::Interrupted, &at));
@@ -90,17 +94,7 @@ impl Actor {
     pub(super) fn begin(&mut self, user: u64, users: Vec<Arc<Message>>, resume: Vec<CallState>) {
         let (tx, rx) = mpsc::channel(turn::EVENTS);
         let cancel = CancellationToken::new();
-        let door = TurnDoor {
-            id: self.id.clone(),
-            store: self.shared.store.clone(),
-            cwd: self.cwd.clone(),
-            env: Arc::new(self.tool_env()),
-            cancel: cancel.clone(),
-            timeout_ms: self.config.config.tool_timeout_ms,
-            user,
-            seen: self.seen.clone(),
-            events: tx.clone(),
-        };
+        let door = self.door(&cancel, user, tx.clone());
         let preparing = self.prepare_tools(&resume);
         let over = cancel.clone();
         let ctx: turn::CtxOf = Arc::new(move |call: &ToolCall| {
@@ -138,6 +132,9 @@ impl Actor {
         match event {
             Event::Next(reply) => self.next_step(reply).await,
             Event::Retry(retry) => {
+                if let Some(retry) = &retry {
+                    self.trace_retry(retry);
+                }
                 if let Some(r) = &mut self.running {
                     r.retry = retry;
                     r.phase = Phase::Waiting;
@@ -203,7 +200,8 @@ impl Actor {
         }
         let steers = self.take_steers().await;
         if !steers.is_empty() {
-            let messages = self.row_messages(&steers, false);
+            let rides = self.ctx.as_mut().map(|c| c.take_rides(steers.len())).unwrap_or_default();
+            let messages = self.row_messages(&steers, false, rides);
             if let Some(ctx) = &mut self.ctx {
                 // Their entries are pending in the fold; this turn sends them.
                 ctx.take_pending();
@@ -312,27 +310,9 @@ impl Actor {
         }
     }
 
-    /// Adds to a piece and shows it.
-    fn stream(&mut self, kind: PieceKind, call: Option<&str>, text: &str) {
-        if text.is_empty() {
-            return;
-        }
-        let next = &mut self.next_piece;
-        let Some(r) = &mut self.running else { return };
-        let known = r.tools.iter().find(|t| Some(t.call_id.as_str()) == call).map(|t| t.of.clone());
-        let piece = r.piece(kind, call, next);
-        if let Some(of) = known {
-            piece.of = of;
-        }
-        let delta =
-            ev::Delta { of: piece.of.clone(), piece: kind, offset: piece.text.len() as u64, text: text.to_owned() };
-        piece.text.push_str(text);
-        self.publish(&ev::Event::Delta(delta));
-        self.flush_soon();
-    }
-
     async fn replied(&mut self, reply: Reply, elapsed_ms: u64) {
         let at = self.now();
+        self.trace_reply(&reply, elapsed_ms);
         let message = turn::recorded(&reply.message);
         let calls = turn::calls_of(&reply);
         let variant = self.variant.clone();
@@ -431,62 +411,6 @@ impl Actor {
         self.note(&Record::Step { step, msgs });
     }
 
-    fn tool_started(&mut self, call: &ToolCall, detail: String) {
-        let at = self.now();
-        self.next_piece += 1;
-        let of = format!("p{}", self.next_piece);
-        let Some(r) = &mut self.running else { return };
-        if let Some(c) = r.calls.iter_mut().find(|c| c.call.id == call.id) {
-            c.started = Some(Instant::now());
-            c.detail.clone_from(&detail);
-        }
-        r.tools.push(ToolRun { call_id: call.id.clone(), name: call.name.clone(), detail, of, started_at: at });
-        if r.phase != Phase::Asking {
-            r.phase = Phase::Tool;
-        }
-        self.publish_state();
-    }
-
-    fn tool_ended(&mut self, e: Ended) {
-        let at = self.now();
-        let Some(r) = &mut self.running else { return };
-        let of = r.tools.iter().find(|t| t.call_id == e.call.id).map(|t| t.of.clone());
-        r.tools.retain(|t| t.call_id != e.call.id);
-        r.take_piece(PieceKind::Tool, Some(&e.call.id));
-        if let Some(c) = r.calls.iter_mut().find(|c| c.call.id == e.call.id) {
-            c.output = Some(if e.ok { Output::Text(e.result.clone()) } else { Output::Error(e.result.clone()) });
-        }
-        let plan = e.entries.iter().any(|x| matches!(x, Entry::Custom(c) if c.custom == "glrs:plan"));
-        let mut entries = e.entries;
-        entries.push(Entry::Tool(entry::Tool {
-            name: e.call.name,
-            detail: e.detail,
-            elapsed_ms: e.elapsed_ms,
-            ok: e.ok,
-            input: Some(e.call.input),
-            result: Some(e.result),
-            call_id: Some(e.call.id),
-            blob: e.blob,
-            diff: e.diff,
-            by: None,
-            at,
-        }));
-        let mut recorded = self.record(&entries);
-        let last = recorded.pop();
-        self.publish_entries(recorded);
-        if let Some((n, raw)) = last {
-            if let Some(of) = &of {
-                self.note(&Record::Whole { of: of.clone() });
-            }
-            self.publish_entry(n, raw, of);
-        }
-        if plan {
-            let items = self.summary.plan.clone();
-            self.publish(&ev::Event::Plan(ev::PlanEvent { items }));
-        }
-        self.publish_state();
-    }
-
     /// All calls of the step have ended: its messages become a `turn` entry.
     fn step_done(&mut self) {
         let at = self.now();
@@ -499,11 +423,6 @@ impl Actor {
         let recorded = self.record(&[entry]);
         self.note(&Record::Step { step: 0, msgs: Vec::new() });
         self.publish_entries(recorded);
-    }
-
-    /// Environment for tools: the session's, and where temporary files go.
-    fn tool_env(&self) -> crate::host::Env {
-        (*self.env).clone()
     }
 }
 

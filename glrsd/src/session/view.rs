@@ -8,12 +8,16 @@ use super::{AttachPoint, Reply, Who};
 use bytes::Bytes;
 use glrs_protocol::event::{ClientsEvent, Event, EventFrame, InfoEvent, QueueEvent, StateEvent, UsageEvent};
 use glrs_protocol::params::{Attach, Snapshot};
-use glrs_protocol::types::{Phase, Request, SessionInfo, State, StateName, UsageInfo};
+use glrs_protocol::types::{InFlight, Phase, Request, SessionInfo, State, StateName, UsageInfo};
 use std::sync::{Arc, PoisonError};
 
 impl Actor {
     /// The state: computed here, shown everywhere.
     pub(super) fn state(&self) -> State {
+        State { shells: self.shells.rows(), jobs: self.jobs.rows(), ..self.turn_state() }
+    }
+
+    fn turn_state(&self) -> State {
         match &self.running {
             Some(r) => State {
                 name: StateName::Running,
@@ -22,7 +26,7 @@ impl Actor {
                 since: Some(r.since.clone()),
                 tools: r.tools.clone(),
                 retry: r.retry.clone(),
-                why: None,
+                ..State::of(StateName::Running)
             },
             None if self.starting.is_some() => State {
                 step: Some(1),
@@ -76,8 +80,16 @@ impl Actor {
             saved: self.log.saved() || !self.log.is_empty(),
             parent: self.summary.parent.clone(),
             why: None,
+            sandbox: self.sandbox_words(),
             legacy: false,
         }
+    }
+
+    /// What streams: of the turn, and of commands of people.
+    fn in_flight(&self) -> Vec<InFlight> {
+        let turn = self.running.as_ref().map(|r| r.in_flight()).unwrap_or_default();
+        let shells = self.shells.iter().map(|s| s.piece.in_flight()).filter(|p| !p.text.is_empty());
+        turn.into_iter().chain(shells).collect()
     }
 
     fn open_requests(&self) -> impl Iterator<Item = &Request> {
@@ -116,7 +128,7 @@ impl Actor {
     /// Publishes the info if what people see of the session changed.
     pub(super) fn publish_info_if_new(&mut self) {
         let i = self.info();
-        let face = (i.title, i.renamed, i.model, i.variant, i.mode, i.cwd, i.saved);
+        let face = (i.title, i.renamed, i.model, i.variant, i.mode, i.cwd, i.saved, i.sandbox);
         if self.shown_face.as_ref() != Some(&face) {
             self.shown_face = Some(face);
             self.publish_info();
@@ -178,7 +190,7 @@ impl Actor {
             compaction: self.compaction(),
             disk: self.disk.clone(),
             entries: Vec::new(),
-            in_flight: self.running.as_ref().map(|r| r.in_flight()).unwrap_or_default(),
+            in_flight: self.in_flight(),
             queue: self.queue.view(),
             requests: self.open_requests().cloned().collect(),
             clients: self.clients.values().map(|c| c.by.clone()).collect(),

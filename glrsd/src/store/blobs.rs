@@ -12,6 +12,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// Most bytes of a session's trace: weeks of work.
+const TRACE_MAX: u64 = 4 << 20;
+
 /// The name of a blob: its content's SHA-256 in lower-case hex.
 pub fn hash_of(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
@@ -113,7 +116,8 @@ impl Store {
         self.0.disk.unlink(&path).map(|_| ()).map_err(|e| DiskError::new(&path, &e))
     }
 
-    /// Adds a line to a session's trace. Not synced: a trace is never read back into a session.
+    /// Adds a line to a session's trace. Not synced: a trace is never read back into a session. At its
+    /// bound the older half of it goes.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -123,7 +127,18 @@ impl Store {
             self.0.disk.make_dir(path.parent().unwrap_or(Path::new(".")))?;
             let file = self.0.disk.open_or_make(&path)?;
             let line = format!("{}\n", line.replace('\n', " "));
-            self.0.disk.write_at(&file, &path, line.as_bytes(), file.metadata()?.len())
+            let size = file.metadata()?.len();
+            if size + line.len() as u64 <= TRACE_MAX {
+                return self.0.disk.write_at(&file, &path, line.as_bytes(), size);
+            }
+            let mut kept = vec![0; usize::try_from(TRACE_MAX / 2).unwrap_or_default()];
+            let behind = size.saturating_sub(kept.len() as u64);
+            file.read_exact_at(&mut kept, behind)?;
+            // From the first whole line on.
+            let from = kept.iter().position(|b| *b == b'\n').map_or(kept.len(), |at| at + 1);
+            kept.drain(..from);
+            kept.extend_from_slice(line.as_bytes());
+            self.0.disk.put(&path, &kept)
         };
         append().map_err(|e| DiskError::new(&path, &e))
     }

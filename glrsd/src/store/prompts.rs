@@ -47,6 +47,24 @@ impl Store {
         self.0.disk.put(&path, text.as_bytes()).map_err(|e| DiskError::new(&path, &e))
     }
 
+    /// The rules that "always" added. What cannot be read counts as absent: then more is asked.
+    pub fn allowed(&self) -> String {
+        fs::read_to_string(self.0.paths.allowed()).unwrap_or_default()
+    }
+
+    /// Replaces those rules by what `change` makes of them, if anything. Two changes never meet.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn change_allowed(&self, change: impl FnOnce(&str) -> Option<String>) -> Result<(), DiskError> {
+        let _held = lock(&self.0.prompts);
+        let path = self.0.paths.allowed();
+        match change(&self.allowed()) {
+            Some(text) => self.0.disk.put(&path, text.as_bytes()).map_err(|e| DiskError::new(&path, &e)),
+            None => Ok(()),
+        }
+    }
+
     /// The prompt history, newest last. What cannot be read counts as absent.
     pub fn prompts(&self) -> Vec<String> {
         let _held = lock(&self.0.prompts);

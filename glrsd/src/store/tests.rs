@@ -19,6 +19,7 @@ pub(super) fn dir() -> Dir {
         config: root.join("config.json"),
         socket: root.join("glrsd.sock"),
         legacy: dir.path().join("glorious/sessions"),
+        tmp: dir.path().join("tmp"),
         root,
     };
     Dir { dir, paths }
@@ -367,6 +368,12 @@ fn blobs_are_checked() {
     store.append_trace(&id(A), "one").unwrap();
     store.append_trace(&id(A), "two").unwrap();
     assert_eq!(store.read_trace(&id(A), 4, 100).unwrap().unwrap(), b"two\n");
+    // At its bound the older half goes, at a line's end.
+    let long = "x".repeat(1 << 20);
+    (0..5).for_each(|i| store.append_trace(&id(A), &format!("{i}{long}")).unwrap());
+    let trace = store.read_trace(&id(A), 0, usize::MAX).unwrap().unwrap();
+    assert!(trace.len() < 4 << 20 && trace.ends_with(b"x\n"), "{}", trace.len());
+    assert!(trace.starts_with(b"3x") || trace.starts_with(b"2x"), "{:?}", &trace[..2]);
 }
 
 #[test]

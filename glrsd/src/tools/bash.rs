@@ -1,10 +1,11 @@
 //! The tool `bash`: runs a command line.
 //!
 //! Owns: one call from asking to its result: the shell, the output as it comes, the end by itself,
-//! by esc or by time. Groups and signals are `host::process`'s.
+//! by esc or by time, and handing over what it leaves running. Groups and signals are
+//! `host::process`'s.
 
 use super::output::{Bounded, Repair};
-use super::{Outcome, Tool, ToolCtx, ToolSpec, files, input, spec};
+use super::{Left, Outcome, Tool, ToolCtx, ToolSpec, files, input, spec};
 use crate::host::Env;
 use crate::host::process::{self, PATIENCE, Running, Start, Stdin};
 use crate::policy::Effect;
@@ -25,12 +26,16 @@ const GRACE: Duration = Duration::from_millis(250);
 const FAREWELL: Duration = Duration::from_millis(200);
 /// Bytes read at once.
 const CHUNK: usize = 64 * 1024;
+/// How long a command that is to run in the background is watched for an early end.
+const FIRST_LOOK: Duration = Duration::from_millis(500);
+/// How often, and how long apart, the rest of a group is looked at that may just be ending.
+const LAST_LOOKS: (u32, Duration) = (10, Duration::from_millis(10));
 
 /// Runs a command.
 #[derive(Debug)]
 pub struct Bash;
 
-const EXPECTED: &str = r#"{"command": string, "timeoutMs"?: integer, "description"?: string}"#;
+const EXPECTED: &str = r#"{"command": string, "timeoutMs"?: integer, "background"?: boolean, "description"?: string}"#;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,6 +43,8 @@ struct Input {
     command: String,
     #[serde(default, alias = "timeout", deserialize_with = "input::count")]
     timeout_ms: Option<u64>,
+    #[serde(default)]
+    background: Option<bool>,
     #[serde(default)]
     description: Option<String>,
 }
@@ -48,9 +55,9 @@ impl Tool for Bash {
             "bash",
             "Runs a command line in a shell, in the working directory, and gives back what it wrote (both streams, \
              in order) and its exit code. It has no terminal and no input. Nothing carries over to the next call but \
-             files. To leave a process running in the background, send its output to a file. Use read, edit, grep \
-             and glob rather than cat, sed, grep and find.",
-            r#"{"type":"object","properties":{"command":{"type":"string","description":"The command line."},"timeoutMs":{"type":"integer","minimum":1,"description":"Milliseconds after which it is ended, if sooner than the session's limit."},"description":{"type":"string","description":"What it is for, in a few words, for the person who is asked."}},"required":["command"],"additionalProperties":false}"#,
+             files. Set background for what shall go on running, such as a server: the call returns at once and \
+             says where the output goes. Use read, edit, grep and glob rather than cat, sed, grep and find.",
+            r#"{"type":"object","properties":{"command":{"type":"string","description":"The command line."},"timeoutMs":{"type":"integer","minimum":1,"description":"Milliseconds after which it is ended, if sooner than the session's limit."},"background":{"type":"boolean","description":"Leave it running; it ends with the session."},"description":{"type":"string","description":"What it is for, in a few words, for the person who is asked."}},"required":["command"],"additionalProperties":false}"#,
         )
     }
 
@@ -64,12 +71,17 @@ impl Tool for Bash {
 }
 
 async fn bash(ctx: &dyn ToolCtx, input: &RawValue) -> Result<Outcome, Outcome> {
-    let Input { command, timeout_ms, description } = input::parse("bash", EXPECTED, input)?;
+    let Input { command, timeout_ms, background, description } = input::parse("bash", EXPECTED, input)?;
     if command.trim().is_empty() {
         return Err(Outcome::error("The command is empty."));
     }
     if command.contains('\0') {
         return Err(Outcome::error("The command has a NUL in it: no shell takes that."));
+    }
+    let sandbox = ctx.sandbox();
+    // Nobody is asked about what could not run.
+    if let Some(e) = sandbox.as_ref().and_then(|s| s.check().err()) {
+        return Err(Outcome::error(e.to_string()));
     }
     // The command stands first: what it is for is only what the model says of it.
     let title = match description.filter(|d| !d.trim().is_empty()) {
@@ -77,24 +89,31 @@ async fn bash(ctx: &dyn ToolCtx, input: &RawValue) -> Result<Outcome, Outcome> {
         None => input::one_line(&command),
     };
     files::permit(ctx, Effect::Exec(command.clone()), title, command.clone()).await?;
-    run(ctx, &command, timeout_ms).await
-}
-
-/// Runs a command line that may run: for the tool, and for `!cmd` of a person, who is not asked.
-///
-/// # Errors
-/// The outcome of a command that could not be started.
-pub async fn run(ctx: &dyn ToolCtx, command: &str, timeout_ms: Option<u64>) -> Result<Outcome, Outcome> {
     let limit = ctx.timeout_ms();
     let limit = Duration::from_millis(timeout_ms.filter(|&ms| ms > 0).map_or(limit, |ms| ms.min(limit)));
     let shell = shell(ctx.env());
-    let args = ["-c", command];
-    let start = Start { program: &shell, args: &args, cwd: ctx.cwd(), env: ctx.env(), stdin: Stdin::Null };
+    let args = ["-c", command.as_str()];
+    let start = Start {
+        program: &shell,
+        args: &args,
+        cwd: ctx.cwd(),
+        env: ctx.env(),
+        stdin: Stdin::Null,
+        sandbox: sandbox.as_ref(),
+    };
     let (running, pipe) = process::start(&start).map_err(|e| {
         let why = if ctx.cwd().is_dir() { "" } else { " The working directory is gone." };
         Outcome::error(format!("The command could not be started: {e}.{why}"))
     })?;
-    Ok(follow(ctx, running, pipe, limit).await)
+    let plan = Plan { command, limit, background: background.unwrap_or(false) };
+    Ok(follow(ctx, running, pipe, &plan).await)
+}
+
+/// How a call is to go.
+struct Plan {
+    command: String,
+    limit: Duration,
+    background: bool,
 }
 
 /// bash where the session's PATH has it, else the system's sh.
@@ -117,7 +136,16 @@ enum Stop {
     TimedOut,
 }
 
-async fn follow(ctx: &dyn ToolCtx, mut running: Running, mut pipe: pipe::Receiver, limit: Duration) -> Outcome {
+/// What came of a call's process.
+struct Seen {
+    text: String,
+    status: Option<ExitStatus>,
+    stop: Option<Stop>,
+    /// The pipe, while someone still holds its other end.
+    open: Option<pipe::Receiver>,
+}
+
+async fn follow(ctx: &dyn ToolCtx, mut running: Running, mut pipe: pipe::Receiver, plan: &Plan) -> Outcome {
     let mut output = Bounded::default();
     let mut repair = Repair::default();
     let mut buf = vec![0; CHUNK];
@@ -127,8 +155,9 @@ async fn follow(ctx: &dyn ToolCtx, mut running: Running, mut pipe: pipe::Receive
     // Armed once: when the process has ended, or when it was told to.
     let mut last: Option<Instant> = None;
     let started = Instant::now();
+    let first = started + if plan.background { FIRST_LOOK.min(plan.limit) } else { plan.limit };
     while open || status.is_none() {
-        let until = last.unwrap_or(started + limit);
+        let until = last.unwrap_or(first);
         tokio::select! {
             biased;
             () = ctx.cancel().cancelled(), if stop.is_none() => {
@@ -137,7 +166,7 @@ async fn follow(ctx: &dyn ToolCtx, mut running: Running, mut pipe: pipe::Receive
                 last = Some(Instant::now() + FAREWELL);
             }
             () = tokio::time::sleep_until(until) => {
-                if last.is_some() {
+                if last.is_some() || plan.background {
                     break;
                 }
                 stop = Some(Stop::TimedOut);
@@ -164,19 +193,13 @@ async fn follow(ctx: &dyn ToolCtx, mut running: Running, mut pipe: pipe::Receive
         ctx.emit(&rest).await;
         output.push(&rest);
     }
-    conclude(running, output.finish(), status, stop, open, limit)
+    let seen = Seen { text: output.finish(), status, stop, open: open.then_some(pipe) };
+    conclude(ctx, running, seen, plan).await
 }
 
-/// Lets go of the group and words the result.
-fn conclude(
-    running: Running,
-    mut text: String,
-    status: Option<ExitStatus>,
-    stop: Option<Stop>,
-    open: bool,
-    limit: Duration,
-) -> Outcome {
-    let group = running.group();
+/// Words the result, and ends or hands over what is left of the group.
+async fn conclude(ctx: &dyn ToolCtx, running: Running, seen: Seen, plan: &Plan) -> Outcome {
+    let Seen { mut text, status, stop, open } = seen;
     if text.is_empty() {
         text.push_str("(no output)");
     }
@@ -186,38 +209,63 @@ fn conclude(
     let end = match (stop, status) {
         (Some(Stop::Interrupted), _) => "[interrupted; the process group was ended]".to_owned(),
         (Some(Stop::TimedOut), _) => {
-            format!("[timed out after {} ms; the process group was ended]", limit.as_millis())
+            format!("[timed out after {} ms; the process group was ended]", plan.limit.as_millis())
         }
         (None, Some(status)) => match (status.code(), status.signal()) {
             (Some(code), _) => format!("[exit code {code}]"),
             (None, Some(signal)) => format!("[ended by signal {signal}]"),
             (None, None) => "[ended]".to_owned(),
         },
+        (None, None) if plan.background => "[it runs on in the background]".to_owned(),
         (None, None) => "[ended, nobody knows how]".to_owned(),
     };
     text.push_str(&end);
+    let mut ok = stop.is_none() && status.map_or(plan.background, |s| s.success());
     if stop.is_some() {
         running.end(PATIENCE);
-    } else {
-        if open {
-            text.push_str(&format!(
-                "\n[a background process still holds the output (process group {group}); what it writes from here \
-                 on is lost, and may end it]"
-            ));
+    } else if open.is_some() || status.is_none() || outlives(&running).await {
+        let group = running.group();
+        let holds = if open.is_some() && status.is_some() { " and holds its output" } else { "" };
+        match ctx.leave(Left { running, pipe: open, command: plan.command.clone() }) {
+            Some(kept) => {
+                let goes = match &kept.output {
+                    Some(path) => format!("; what it writes from here on goes to {}", path.display()),
+                    None => String::new(),
+                };
+                text.push_str(&format!(
+                    "\n[job {}: process group {group} still runs{holds}{goes}. It ends with the session, or by: kill -- -{group}]",
+                    kept.job
+                ));
+            }
+            None => {
+                ok = false;
+                text.push_str("\n[what it left running was ended: too many jobs run in the background already]");
+            }
         }
+    } else {
         running.release();
     }
-    let ok = stop.is_none() && status.is_some_and(|s| s.success());
     Outcome { ok, result: text, ..Outcome::default() }
+}
+
+/// Whether something of a group goes on after its leader: a pipeline's other ends take a moment.
+async fn outlives(running: &Running) -> bool {
+    for _ in 0..LAST_LOOKS.0 {
+        if !running.is_alive() {
+            return false;
+        }
+        tokio::time::sleep(LAST_LOOKS.1).await;
+    }
+    running.is_alive()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::host::process::testing::{becomes_gone, is_gone};
+    use crate::host::sandbox::Sandbox;
     use crate::tools::testing::{TestCtx, raw};
     use glrs_protocol::types::Decision;
-    use rustix::process::{Pid, Signal};
     use serde_json::json;
     use std::sync::atomic::Ordering;
 
@@ -274,17 +322,59 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_grandchild_that_holds_the_pipe_is_reported_and_left() {
+    async fn what_is_left_running_is_reported_and_handed_over() {
         let ctx = TestCtx::new();
         let out = run(&ctx, "sleep 300 & echo $!").await;
-        assert!(out.ok && out.result.contains("still holds the output"), "{}", out.result);
-        let pid: i32 = out.result.lines().next().unwrap().parse().unwrap();
-        assert!(!is_gone(pid));
-        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        assert!(out.ok && out.result.contains("[exit code 0]\n[job 1: process group"), "{}", out.result);
+        assert!(out.result.contains("holds its output"), "{}", out.result);
+        let first: i32 = out.result.lines().next().unwrap().parse().unwrap();
         let out = run(&ctx, "sleep 300 >/dev/null 2>&1 & echo $!").await;
-        assert!(out.result.ends_with("\n[exit code 0]"), "{}", out.result);
-        let pid = out.result.lines().next().unwrap().parse().unwrap();
-        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        assert!(out.result.contains("[job 2: ") && !out.result.contains("holds its output"), "{}", out.result);
+        let second: i32 = out.result.lines().next().unwrap().parse().unwrap();
+        assert!(!is_gone(first) && !is_gone(second));
+        let left = ctx.left();
+        assert_eq!((left[0].pipe.is_some(), left[1].pipe.is_some()), (true, false));
+        drop(left);
+        becomes_gone(first).await;
+        becomes_gone(second).await;
+        // What ends by itself right behind its leader is not left.
+        assert!(run(&ctx, "sleep 0.02 >/dev/null 2>&1 & true").await.result.ends_with("[exit code 0]"));
+    }
+
+    #[tokio::test]
+    async fn a_command_for_the_background_is_left_unless_it_ends_at_once() {
+        let ctx = TestCtx::new();
+        let call = |command: &str| json!({"command": command, "background": true});
+        let out = crate::tools::testing::run(&Bash, &ctx, call("echo $$; exec sleep 300")).await;
+        assert!(out.ok && out.result.contains("[it runs on in the background]\n[job 1: "), "{}", out.result);
+        let pid: i32 = out.result.lines().next().unwrap().parse().unwrap();
+        drop(ctx.left());
+        becomes_gone(pid).await;
+        let out = crate::tools::testing::run(&Bash, &ctx, call("echo no; exit 3")).await;
+        assert_eq!((out.ok, out.result.as_str()), (false, "no\n[exit code 3]"));
+        ctx.leave_nothing();
+        let out = crate::tools::testing::run(&Bash, &ctx, call("echo $$; exec sleep 300")).await;
+        assert!(!out.ok && out.result.contains("was ended"), "{}", out.result);
+        becomes_gone(out.result.lines().next().unwrap().parse().unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn in_a_sandbox_it_writes_only_where_it_may() {
+        let ctx = TestCtx::new();
+        let other = tempfile::tempdir().unwrap();
+        let target = other.path().join("f").display().to_string();
+        let sandbox = Sandbox { writable: vec![ctx.cwd().to_path_buf()], network: true };
+        let there = sandbox.check().is_ok();
+        ctx.confine(sandbox);
+        let out = run(&ctx, &format!("echo in > f; cat f; echo out > {target}; echo $?; cat /proc/self/comm")).await;
+        if !there {
+            assert!(!out.ok && out.result.contains("nothing was run") && ctx.asked().is_empty(), "{}", out.result);
+            return;
+        }
+        assert!(out.result.starts_with("in\n") && out.result.contains("\n1\ncat\n"), "{}", out.result);
+        assert!(!other.path().join("f").exists());
+        // The thread that started it is gone; ours is free.
+        std::fs::write(other.path().join("f"), "x").unwrap();
     }
 
     /// Cancels once the grandchild has said its number, which it answers.

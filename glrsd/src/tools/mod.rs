@@ -23,6 +23,8 @@ mod walk;
 pub mod write;
 
 use crate::host::Env;
+use crate::host::process::Running;
+use crate::host::sandbox::Sandbox;
 use crate::policy::Effect;
 use futures_util::future::BoxFuture;
 use glrs_protocol::entry::Entry;
@@ -30,6 +32,7 @@ use glrs_protocol::types::Decision;
 use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::net::unix::pipe;
 use tokio_util::sync::CancellationToken;
 
 /// What the model is told of a tool.
@@ -75,6 +78,26 @@ pub struct Answer {
     pub by: Option<String>,
 }
 
+/// What a call leaves running when it returns.
+#[derive(Debug)]
+pub struct Left {
+    /// The process group.
+    pub running: Running,
+    /// Where it still writes to, if it does.
+    pub pipe: Option<pipe::Receiver>,
+    /// The command line.
+    pub command: String,
+}
+
+/// Where a session keeps what a call left running.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// Its number in the session.
+    pub job: u64,
+    /// The file that has what it writes from here on; absent when nothing is kept of that.
+    pub output: Option<PathBuf>,
+}
+
 /// The door to the session a call runs in.
 pub trait ToolCtx: Send + Sync {
     /// The session's working directory.
@@ -85,6 +108,11 @@ pub trait ToolCtx: Send + Sync {
     fn cancel(&self) -> &CancellationToken;
     /// Milliseconds a call may take.
     fn timeout_ms(&self) -> u64;
+    /// What commands are kept to; none unless it is switched on.
+    fn sandbox(&self) -> Option<Sandbox>;
+    /// Hands over what goes on running in the background: the session lists it and ends it when it
+    /// goes. None when there is too much already; then it has been ended.
+    fn leave(&self, left: Left) -> Option<Kept>;
     /// Asks. Waits as long as it takes; never answered by itself.
     fn ask(&self, ask: Ask) -> BoxFuture<'_, Answer>;
     /// Shows output as it comes. Never blocks for long and never fails.

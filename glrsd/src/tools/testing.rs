@@ -1,7 +1,8 @@
 //! A session for tests of tools: a directory, an answer to every question, and what was asked.
 
-use super::{Answer, Ask, Outcome, Tool, ToolCtx, files};
+use super::{Answer, Ask, Kept, Left, Outcome, Tool, ToolCtx, files};
 use crate::host::Env;
+use crate::host::sandbox::Sandbox;
 use crate::policy::Effect;
 use futures_util::future::BoxFuture;
 use glrs_protocol::types::Decision;
@@ -28,6 +29,8 @@ pub struct TestCtx {
     blobs: Mutex<HashMap<String, Vec<u8>>>,
     keep_fails: AtomicBool,
     seen: Mutex<HashMap<PathBuf, (i128, u64)>>,
+    left: Mutex<Option<Vec<Left>>>,
+    sandbox: Mutex<Option<Sandbox>>,
 }
 
 /// A value as raw input.
@@ -60,6 +63,8 @@ impl TestCtx {
             blobs: Mutex::default(),
             keep_fails: AtomicBool::new(false),
             seen: Mutex::default(),
+            left: Mutex::new(Some(Vec::new())),
+            sandbox: Mutex::default(),
         }
     }
 
@@ -91,6 +96,20 @@ impl TestCtx {
     /// Does something while a person is asked.
     pub fn on_ask(&self, f: impl FnOnce() + Send + 'static) {
         *self.on_ask.lock().unwrap() = Some(Box::new(f));
+    }
+
+    /// What calls left running.
+    pub fn left(&self) -> Vec<Left> {
+        std::mem::take(self.left.lock().unwrap().as_mut().unwrap())
+    }
+
+    /// From now on nothing may be left running.
+    pub fn leave_nothing(&self) {
+        *self.left.lock().unwrap() = None;
+    }
+
+    pub fn confine(&self, sandbox: Sandbox) {
+        *self.sandbox.lock().unwrap() = Some(sandbox);
     }
 
     pub fn fail_keep(&self) {
@@ -152,6 +171,17 @@ impl ToolCtx for TestCtx {
     fn timeout_ms(&self) -> u64 {
         self.timeout_ms.load(Ordering::Relaxed)
     }
+    fn sandbox(&self) -> Option<Sandbox> {
+        self.sandbox.lock().unwrap().clone()
+    }
+
+    fn leave(&self, left: Left) -> Option<Kept> {
+        let mut all = self.left.lock().unwrap();
+        let all = all.as_mut()?;
+        all.push(left);
+        Some(Kept { job: all.len() as u64, output: None })
+    }
+
     fn ask(&self, ask: Ask) -> BoxFuture<'_, Answer> {
         Box::pin(async move {
             self.asks.lock().unwrap().push(ask);

@@ -269,7 +269,8 @@ impl Turn {
         self.tools.iter().find(|t| t.spec().name == name)
     }
 
-    async fn run_one(&self, call: ToolCall) {
+    /// Runs one call and reports it.
+    pub async fn run_one(&self, call: ToolCall) {
         // What had not begun when esc came does not begin; the actor answers for it.
         if self.cancel.is_cancelled() {
             return;

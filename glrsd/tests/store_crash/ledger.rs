@@ -68,6 +68,7 @@ pub fn paths(root: &Path) -> Paths {
         config: root.join("config.json"),
         socket: root.join("glrsd.sock"),
         legacy: root.join("../glorious/sessions"),
+        tmp: root.join("../tmp"),
         root: root.to_owned(),
     }
 }
