@@ -23,6 +23,25 @@ pub enum Dialect {
     Anthropic,
     /// Chat Completions.
     OpenAi,
+    /// Responses API.
+    Responses,
+    /// `generateContent`.
+    Gemini,
+}
+
+impl Dialect {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Anthropic, Self::OpenAi, Self::Responses, Self::Gemini];
+
+    /// The word in `providers.<id>.dialect`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+            Self::OpenAi => "openai",
+            Self::Responses => "responses",
+            Self::Gemini => "gemini",
+        }
+    }
 }
 
 /// A built-in provider.
@@ -32,7 +51,8 @@ pub struct Provider {
     pub id: &'static str,
     /// Base URL; empty where only the configuration can know it.
     pub api: &'static str,
-    /// How it is spoken to.
+    /// How it is spoken to at this address. At another one, `Responses` and `Gemini` are taken for what
+    /// everything else imitates, Chat Completions, unless the configuration says otherwise.
     pub dialect: Dialect,
     /// Environment variables that may hold its key, the usual one first; empty for local servers.
     pub key_env: &'static [&'static str],
@@ -53,13 +73,23 @@ pub const PROVIDERS: [Provider; 15] = [
         key_env: &["ANTHROPIC_API_KEY"],
         flagship: "claude-opus-5-5",
     },
-    openai("openai", "https://api.openai.com/v1", &["OPENAI_API_KEY"], "gpt-5.6-sol"),
-    openai(
-        "google",
-        "https://generativelanguage.googleapis.com/v1beta/openai",
-        &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
-        "gemini-3.8-flash",
-    ),
+    // Its newer models take tools and think only here: Chat Completions refuses both at once, and
+    // forgets between the steps of a turn what was thought.
+    Provider {
+        id: "openai",
+        api: "https://api.openai.com/v1",
+        dialect: Dialect::Responses,
+        key_env: &["OPENAI_API_KEY"],
+        flagship: "gpt-5.6-sol",
+    },
+    // Its OpenAI-compatible address (`…/v1beta/openai`) shows no thoughts and takes fewer files.
+    Provider {
+        id: "google",
+        api: "https://generativelanguage.googleapis.com/v1beta",
+        dialect: Dialect::Gemini,
+        key_env: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        flagship: "gemini-3.8-flash",
+    },
     openai("xai", "https://api.x.ai/v1", &["XAI_API_KEY"], "grok-4.6"),
     openai("openrouter", "https://openrouter.ai/api/v1", &["OPENROUTER_API_KEY"], "anthropic/claude-opus-5.5"),
     openai("deepseek", "https://api.deepseek.com", &["DEEPSEEK_API_KEY"], "deepseek-v4-pro"),
@@ -73,6 +103,7 @@ pub const PROVIDERS: [Provider; 15] = [
         &["FIREWORKS_API_KEY"],
         "accounts/fireworks/models/gpt-oss-120b",
     ),
+    // Chat Completions: deployments have names of their own and only `…/openai/v1` has Responses.
     openai("azure", "", &["AZURE_OPENAI_API_KEY", "AZURE_API_KEY"], ""),
     openai("ollama", "http://127.0.0.1:11434/v1", &[], ""),
     openai("llamacpp", "http://127.0.0.1:8080/v1", &[], ""),

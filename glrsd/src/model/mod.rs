@@ -2,7 +2,8 @@
 //!
 //! [`Models`] finds a model by name; `registry` and [`catalogue`] know which there are, `keys` and
 //! `http` how to reach them. A call goes through `remote` to `drive`, which follows the stream;
-//! `anthropic` and `openai` each build requests (from `convert`'s legal turns) and decode streams;
+//! `anthropic`, `openai` (Chat Completions), `responses` and `gemini` each build requests (from
+//! `convert`'s legal turns) and decode streams;
 //! `errors` says what went wrong. `rehearsal` is a model without a provider.
 //!
 //! Owns: the adapters' common interface. An adapter turns (system, messages, tools) into one
@@ -16,6 +17,7 @@ mod convert;
 mod discover;
 mod drive;
 mod errors;
+mod gemini;
 mod http;
 mod keys;
 #[cfg(test)]
@@ -24,6 +26,7 @@ mod openai;
 mod registry;
 mod rehearsal;
 mod remote;
+mod responses;
 mod sets;
 mod sse;
 #[cfg(test)]
