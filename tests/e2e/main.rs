@@ -11,6 +11,7 @@ mod cli;
 mod compaction;
 mod compaction_kinds;
 mod crash;
+mod dialects;
 mod equivalence;
 mod files;
 mod first_use;
