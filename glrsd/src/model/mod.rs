@@ -17,6 +17,8 @@ mod convert;
 mod discover;
 mod drive;
 mod errors;
+#[cfg(test)]
+mod fuzz_tests;
 mod gemini;
 mod http;
 mod keys;
@@ -26,9 +28,15 @@ mod openai;
 mod registry;
 mod rehearsal;
 mod remote;
+#[cfg(test)]
+mod request_tests;
 mod responses;
+#[cfg(test)]
+mod scripts;
 mod sets;
 mod sse;
+#[cfg(test)]
+mod stream_dialect_tests;
 #[cfg(test)]
 mod stream_tests;
 #[cfg(test)]

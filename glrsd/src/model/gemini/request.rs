@@ -246,7 +246,7 @@ fn model_content<'a>(said: &'a [Said<'a>], version: Version, called: &mut HashMa
                     }
                     _ => Piece::Text { text: "", thought: false, signature: Some(Signature::Own(s)) },
                 },
-                None if raw.get().starts_with('{') => Piece::Raw(raw),
+                None if is_other_part(raw) => Piece::Raw(raw),
                 None => continue,
             },
             Said::File { .. } => continue,
@@ -257,6 +257,16 @@ fn model_content<'a>(said: &'a [Said<'a>], version: Version, called: &mut HashMa
         parts.push(Piece::Text { text: "(no answer)", thought: false, signature: None });
     }
     Content { role: "model", parts }
+}
+
+/// Whether this can go back as a part of a kind that is not known here: a part has one kind of data, and
+/// those that are known are never raw.
+pub(super) fn is_other_part(raw: &RawValue) -> bool {
+    const KNOWN: [&str; 3] = ["text", "functionCall", "functionResponse"];
+    let Ok(fields) = serde_json::from_str::<HashMap<String, &RawValue>>(raw.get()) else { return false };
+    let mut data = fields.keys().filter(|k| !matches!(k.as_str(), "thought" | "thoughtSignature"));
+    let kind = data.next();
+    kind.is_some_and(|k| !KNOWN.contains(&k.as_str())) && data.next().is_none()
 }
 
 /// Names begin with a letter or an underscore.

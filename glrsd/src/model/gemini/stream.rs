@@ -3,7 +3,7 @@
 //! Owns: parts as they come, each with its signature, usage, reasons to stop. Must not know HTTP or
 //! framing.
 
-use super::request::own_key;
+use super::request::{is_other_part, own_key};
 use crate::model::catalogue::Price;
 use crate::model::convert::{self, tagged_block};
 use crate::model::drive::{Decoder, Progress};
@@ -59,9 +59,9 @@ struct Content<'a> {
     parts: Option<Vec<&'a RawValue>>,
 }
 
-/// A part of a kind this build knows. Others have a field more or lack these.
+/// A part, as far as this build knows it. What else stands in one that has text or a call is left out.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 struct Piece<'a> {
     #[serde(default)]
     text: Option<String>,
@@ -145,10 +145,8 @@ impl Stream {
     }
 
     fn part(&mut self, raw: &RawValue, out: &mut Vec<Chunk>) {
-        let Ok(piece) = serde_json::from_str::<Piece<'_>>(raw.get()) else {
-            self.parts.push(Building::Unknown(raw.get().to_owned()));
-            return;
-        };
+        // A part that does not even read is nothing to be sent back.
+        let Ok(piece) = serde_json::from_str::<Piece<'_>>(raw.get()) else { return };
         let signature = raw_text(piece.thought_signature);
         match (piece.function_call, piece.text) {
             (Some(call), _) => {
@@ -184,7 +182,7 @@ impl Stream {
                     _ => self.parts.push(Building::Text { text: said, signature }),
                 }
             }
-            (None, None) if raw.get() != "{}" => self.parts.push(Building::Unknown(raw.get().to_owned())),
+            (None, None) if is_other_part(raw) => self.parts.push(Building::Unknown(raw.get().to_owned())),
             (None, None) => {}
         }
     }

@@ -15,6 +15,22 @@ use serde_json::{Map, Value, json};
 /// Call ids: at most 64 characters.
 const IDS: IdStyle = IdStyle::Plain(64);
 
+/// Kinds of items that never go back raw: they have parts of their own here, or want an answer that
+/// nobody gave.
+const PAIRED: [&str; 11] = [
+    "message",
+    "reasoning",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "computer_call",
+    "local_shell_call",
+    "shell_call",
+    "apply_patch_call",
+    "mcp_approval_request",
+    "item_reference",
+];
+
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Item<'a> {
@@ -168,7 +184,7 @@ fn said<'a>(parts: &'a [Said<'a>], thinks: bool, out: &mut Vec<Item<'a>>) {
                     phase = Some(p);
                     continue;
                 }
-                Some(Own { kind: Some(_), .. }) => Item::Raw(raw),
+                Some(Own { kind: Some(kind), .. }) if !PAIRED.contains(&kind.as_str()) => Item::Raw(raw),
                 _ => continue,
             },
             Said::File { .. } => continue,

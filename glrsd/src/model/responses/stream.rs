@@ -128,20 +128,10 @@ impl Stream {
     fn open(&mut self, v: &Value, out: &mut Vec<Chunk>) {
         let item = v.get("item").unwrap_or(&Value::Null);
         let index = v.get("output_index").and_then(Value::as_u64).unwrap_or(self.items.len() as u64);
-        let building = match text(item, "type") {
-            "message" => Building::Text { text: String::new(), phase: phase(item) },
-            "reasoning" => Building::Thought { text: String::new(), part: None, raw: None },
-            "function_call" => {
-                out.push(Chunk::Tool(text(item, "name").to_owned()));
-                // Arguments come in deltas, and whole at the end.
-                Building::Call {
-                    id: call_id(item).to_owned(),
-                    name: text(item, "name").to_owned(),
-                    args: String::new(),
-                }
-            }
-            _ => Building::Unknown(None),
-        };
+        let building = begun(item);
+        if let Building::Call { name, .. } = &building {
+            out.push(Chunk::Tool(name.clone()));
+        }
         self.items.push((index, building));
     }
 
@@ -153,7 +143,12 @@ impl Stream {
         if !known && (index.is_some() || self.items.is_empty()) {
             self.open(v, out);
         }
-        match (self.item(v, || Building::Unknown(None)), text(item, "type")) {
+        let building = self.item(v, || Building::Unknown(None));
+        // Announced as something else: what it is in the end counts.
+        if matches!(building, Building::Unknown(_)) {
+            *building = begun(item);
+        }
+        match (building, text(item, "type")) {
             (Building::Text { text: said, phase: p }, "message") => {
                 *p = phase(item).or(p.take());
                 let (whole, refused) = content(item);
@@ -212,6 +207,19 @@ impl Stream {
             _ => Stop::End,
         });
         Ok(())
+    }
+}
+
+/// An item as it begins.
+fn begun(item: &Value) -> Building {
+    match text(item, "type") {
+        "message" => Building::Text { text: String::new(), phase: phase(item) },
+        "reasoning" => Building::Thought { text: String::new(), part: None, raw: None },
+        // Arguments come in deltas, and whole at the end.
+        "function_call" => {
+            Building::Call { id: call_id(item).to_owned(), name: text(item, "name").to_owned(), args: String::new() }
+        }
+        _ => Building::Unknown(None),
     }
 }
 
