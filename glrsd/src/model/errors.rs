@@ -45,7 +45,7 @@ pub(crate) fn from_response(origin: &Origin, status: u16, headers: &HeaderMap, b
     };
     let mut f = build(origin, Some(status), &code, &words);
     f.retry_after = retry_after(headers, clock::parse_ms(&clock::now()).unwrap_or(0))
-        .or_else(|| value.as_ref().and_then(|v| retry_info(v)).filter(|_| f.kind == FailureKind::Rate));
+        .or_else(|| value.as_ref().and_then(retry_info).filter(|_| f.kind == FailureKind::Rate));
     if let Some(wait) = f.retry_after.filter(|w| *w > RETRY_CAP) {
         f.message.push_str(&format!(" (the provider asks to wait {})", say_duration(wait)));
     }

@@ -1,7 +1,7 @@
 //! Talking to models: providers, streams, errors, retries, the catalogue.
 //!
-//! [`Models`] finds a model by name; `registry` and [`catalogue`] know which there are, `keys` and
-//! `http` how to reach them. A call goes through `remote` to `drive`, which follows the stream;
+//! [`Models`] finds a model by name; `registry`, [`catalogue`] and `upstream` know which there are,
+//! `keys` and `http` how to reach them. A call goes through `remote` to `drive`, which follows the stream;
 //! `anthropic`, `openai` (Chat Completions), `responses` and `gemini` each build requests (from
 //! `convert`'s legal turns) and decode streams;
 //! `errors` says what went wrong. `rehearsal` is a model without a provider.
@@ -41,6 +41,7 @@ mod stream_dialect_tests;
 mod stream_tests;
 #[cfg(test)]
 mod testing;
+mod upstream;
 
 pub use registry::Models;
 pub use sets::ModelSets;

@@ -9,6 +9,7 @@ use super::errors::failure;
 use super::keys::Keys;
 use super::rehearsal::{self, Rehearsal};
 use super::remote::Remote;
+use super::upstream::{self, Upstream};
 use super::{Failure, FailureKind, Model};
 use crate::config::{Config, ProviderConfig};
 use crate::host::Env;
@@ -22,6 +23,7 @@ pub struct Models {
     model: Option<String>,
     providers: BTreeMap<String, Entry>,
     discovery: Discovery,
+    upstream: Arc<Upstream>,
 }
 
 struct Entry {
@@ -36,8 +38,13 @@ struct Entry {
 }
 
 impl Models {
-    /// The models of a configuration. Does no I/O.
+    /// The models of a configuration, by the table alone. Does no I/O.
     pub fn new(config: &Config) -> Self {
+        Self::with(config, Arc::default())
+    }
+
+    /// The same with a list of models that is fetched now and then.
+    pub(crate) fn with(config: &Config, upstream: Arc<Upstream>) -> Self {
         let mut providers = BTreeMap::new();
         let built_in = PROVIDERS.iter().map(|p| p.id);
         let own = config.providers.keys().map(String::as_str).filter(|id| catalogue::provider(id).is_none());
@@ -47,7 +54,7 @@ impl Models {
                 providers.insert(id.to_owned(), entry(id, said, rank));
             }
         }
-        Self { model: config.model.clone(), providers, discovery: Discovery::default() }
+        Self { model: config.model.clone(), providers, discovery: Discovery::default(), upstream }
     }
 
     /// The model of that name, "provider/model-id".
@@ -85,7 +92,9 @@ impl Models {
         let url = endpoint(api, dialect, id)
             .ok_or_else(|| failure(FailureKind::Request, format!("providers.{provider}.api takes no path")))?;
         let config = entry.config.models.get(id);
-        let (row, price) = catalogue::describe(provider, id, config);
+        let listed = self.upstream.rows();
+        let listed = listed.get(provider).and_then(|models| models.get(id));
+        let (row, price) = catalogue::describe(provider, id, config, listed);
         Ok(Remote {
             row,
             provider: provider.to_owned(),
@@ -143,14 +152,20 @@ impl Models {
     /// All known models, those that can be used now first.
     pub fn list(&self, env: &Env) -> Vec<ModelRow> {
         let found = self.discovery.known();
+        let listed = self.upstream.rows();
         let mut rows = Vec::new();
         for (id, entry) in self.by_rank() {
             let mut ids: Vec<String> = entry.config.models.keys().cloned().collect();
             ids.extend(catalogue::models().filter(|m| m.provider == id).map(|m| m.id.to_owned()));
             ids.extend(found.iter().filter(|f| f.provider == *id).flat_map(|f| f.models.iter().cloned()));
+            let listed = listed.get(id);
+            if entry.usable(env) {
+                ids.extend(listed.into_iter().flat_map(|models| models.keys().cloned()));
+            }
             let mut seen = std::collections::HashSet::new();
             for model in ids.into_iter().filter(|m| seen.insert(m.clone())) {
-                let (mut row, _) = catalogue::describe(id, &model, entry.config.models.get(&model));
+                let said = listed.and_then(|models| models.get(&model));
+                let (mut row, _) = catalogue::describe(id, &model, entry.config.models.get(&model), said);
                 row.missing = entry.missing(env);
                 row.ready = row.missing.is_none();
                 rows.push(row);
@@ -169,7 +184,13 @@ impl Models {
             return rehearsal::row();
         }
         let config = self.providers.get(provider).and_then(|e| e.config.models.get(id));
-        catalogue::describe(provider, id, config).0
+        let listed = self.upstream.rows();
+        catalogue::describe(provider, id, config, listed.get(provider).and_then(|models| models.get(id))).0
+    }
+
+    /// Whether the public list of models knows anything of use here: a provider with a key is on it.
+    pub(crate) fn wants_list(&self, env: &Env) -> bool {
+        self.providers.iter().any(|(id, e)| upstream::lists(id) && e.config.api.is_none() && e.usable(env))
     }
 
     fn by_rank(&self) -> impl Iterator<Item = (&String, &Entry)> {

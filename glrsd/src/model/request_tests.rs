@@ -129,7 +129,10 @@ fn history_is_not_read_again() {
             Dialect::Anthropic | Dialect::OpenAi => provider.to_owned(),
             other => format!("{provider}/{}", other.word()),
         };
-        let own = format!(r#"{{"type":"x_call","deep":{deep}}}"#);
+        let own = match dialect {
+            Dialect::Gemini => format!(r#"{{"newPart":{deep}}}"#),
+            _ => format!(r#"{{"type":"x_call","deep":{deep}}}"#),
+        };
         let parts = vec![Part::Other(block(&key, &own)), call_part.clone()];
         let messages = [
             Message::text(Role::User, "go"),

@@ -268,7 +268,8 @@ fn odd_shapes_are_understood() {
         .collect();
     assert_eq!((names, reply.cut.len()), (vec!["ls", "ls", "unknown", "x"], 2));
     // A field more does not hide a call; what is no part is not sent back.
-    let newer = r#"{"functionCall":{"name":"ls","args":{}},"news":1},{"functionCall":7},{"a":1,"b":2},{"thought":true}"#;
+    let newer =
+        r#"{"functionCall":{"name":"ls","args":{}},"news":1},{"functionCall":7},{"a":1,"b":2},{"thought":true}"#;
     let (reply, _) = decode(&[parts(newer), end("STOP")]);
     assert_eq!((reply.message.call_ids().count(), reply.message.parts.len()), (1, 1));
     // A list instead of a stream.
