@@ -8,6 +8,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+mod plain;
+
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -116,7 +118,23 @@ impl Message {
     /// # Errors
     /// When it is no object with a known role.
     pub fn parse(raw: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(raw)
+        serde_json::from_str::<plain::Plain>(raw).map(Self::from).or_else(|_| serde_json::from_str(raw))
+    }
+
+    /// The messages of a `turn` entry, in order and with their place; `None` where one cannot be
+    /// read. An entry without a list of messages has none.
+    pub fn parse_turn(raw: &str) -> Vec<Option<Self>> {
+        /// Only this of a turn is replayed: whatever else is odd about it costs no message.
+        #[derive(Deserialize)]
+        struct Turn<'a> {
+            #[serde(borrow, default)]
+            messages: Vec<&'a RawValue>,
+        }
+        if let Ok(turn) = serde_json::from_str::<plain::PlainTurn>(raw) {
+            return turn.messages.into_iter().map(|m| Some(m.into())).collect();
+        }
+        let turn = serde_json::from_str::<Turn<'_>>(raw).unwrap_or(Turn { messages: Vec::new() });
+        turn.messages.into_iter().map(|m| Self::parse(m.get()).ok()).collect()
     }
 
     /// The message as stored.
@@ -372,5 +390,82 @@ mod tests {
         ] {
             assert_eq!(Message::parse(raw).unwrap().to_raw().unwrap().get(), raw);
         }
+    }
+
+    /// Both ways of reading give the same, and the quick one takes what is plain.
+    #[test]
+    fn the_quick_way_reads_what_the_patient_way_reads() {
+        let (text, esc, call) = (
+            r#"{"type":"text","text":"a"}"#,
+            r#"{"type":"text","text":"a\n\"\u00e9"}"#,
+            r#"{"type":"tool-call","toolCallId":"c","toolName":"read","input":{"z":1},"providerOptions":{"x":[1]}}"#,
+        );
+        let result =
+            |output: &str| format!(r#"{{"type":"tool-result","toolCallId":"c","toolName":"read","output":{output}}}"#);
+        let plain = [
+            text.to_owned(),
+            esc.to_owned(),
+            call.to_owned(),
+            r#"{"type":"reasoning","text":"","providerOptions":{"a":1}}"#.to_owned(),
+            r#"{"type":"reasoning"}"#.to_owned(),
+            r#"{"new":1,"type":"text","text":"x","z":[{}]}"#.to_owned(),
+            r#"{"type":"tool-call","toolCallId":"c","toolName":"read","input":null}"#.to_owned(),
+            r#"{"type":"tool-result","toolCallId":"c"}"#.to_owned(),
+            result(r#""plain""#),
+            result(r#"{"type":"text","value":"v\n"}"#),
+            result(r#"{"type":"error-text","value":"v","more":{}}"#),
+            result(r#"{"type":"json","value":{"a":[1.0]}}"#),
+            result("null"),
+        ];
+        let odd = [
+            r#"{"text":"x"}"#.to_owned(),
+            r#"{"type":"text"}"#.to_owned(),
+            r#"{"type":"text","text":5}"#.to_owned(),
+            r#"{"type":"te\u0078t","text":"x"}"#.to_owned(),
+            r#"{"type":"tool-call","toolCallId":7,"toolName":"read"}"#.to_owned(),
+            r#"{"type":"image","image":"QQ=="}"#.to_owned(),
+            r#"{"type":"file","data":"QQ==","mediaType":"a/b"}"#.to_owned(),
+            r#"{"type":"hologram"}"#.to_owned(),
+            r#"{"type":"text","text":"a","text":"b"}"#.to_owned(),
+            result(r#"{"value":"v","type":"text"}"#),
+            result(r#"{"type":"text","value":"v","value":"w"}"#),
+            result(r#"{"type":"content","value":[]}"#),
+            result("{}"),
+            result("[1]"),
+            "7".to_owned(),
+        ];
+        let same = |raw: &str| {
+            let patient = serde_json::from_str::<Message>(raw).ok().map(|m| format!("{m:?}"));
+            assert_eq!(Message::parse(raw).ok().map(|m| format!("{m:?}")), patient, "{raw}");
+            assert_eq!(
+                format!("{:?}", Message::parse_turn(&format!(r#"{{"type":"turn","messages":[{raw}],"at":5}}"#))),
+                format!("{:?}", [serde_json::from_str::<Message>(raw).ok()]),
+                "{raw}"
+            );
+        };
+        for (parts, quick) in [(&plain[..], true), (&odd[..], false)] {
+            for part in parts {
+                for raw in [
+                    format!(r#"{{"role":"assistant","content":[{part}]}}"#),
+                    format!(r#"{{"content":[{text},{part}],"role":"tool","more":1}}"#),
+                ] {
+                    same(&raw);
+                    assert_eq!(serde_json::from_str::<plain::Plain>(&raw).is_ok(), quick, "{raw}");
+                }
+            }
+        }
+        for raw in [
+            r#"{"role":"user","content":"hi \ud83d\ude00"}"#,
+            r#"{"role":"user"}"#,
+            r#"{"role":"user","content":null}"#,
+            r#"{"role":"user","content":{}}"#,
+            r#"{"role":"robot","content":"x"}"#,
+            r#"{"role":"user","content":"a","content":"b"}"#,
+            "[]",
+        ] {
+            same(raw);
+        }
+        assert!(Message::parse_turn(r#"{"type":"turn"}"#).is_empty());
+        assert!(Message::parse_turn(r#"{"type":"turn","messages":7}"#).is_empty());
     }
 }

@@ -7,6 +7,7 @@
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::message::{Message, Role};
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -100,6 +101,21 @@ pub fn rewound_to(raw: &str) -> Option<u64> {
     }
 }
 
+/// The `callId` of a `tool` entry.
+fn call_of(raw: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Call<'a> {
+        #[serde(rename = "callId", borrow)]
+        id: Option<Cow<'a, str>>,
+    }
+    // As we write it the id stands behind the result, which is nearly all of the entry. Quotes are
+    // escaped within strings, so this is a key; and what follows it closes the object only if it is
+    // a key of the entry itself.
+    let tail = memchr::memmem::rfind(raw.as_bytes(), b",\"callId\":\"").map(|at| format!("{{{}", &raw[at + 1..]));
+    let quick = tail.and_then(|tail| serde_json::from_str::<Call<'_>>(&tail).ok()?.id.map(Cow::into_owned));
+    quick.or_else(|| serde_json::from_str::<Call<'_>>(raw).ok()?.id.map(Cow::into_owned))
+}
+
 impl Context {
     /// Applies one live entry. Entries of kinds that carry no messages cost next to nothing.
     pub fn apply(&mut self, n: u64, raw: &str) {
@@ -111,12 +127,7 @@ impl Context {
                 }
             }
             "tool" => {
-                #[derive(Deserialize)]
-                struct Call {
-                    #[serde(rename = "callId")]
-                    id: Option<String>,
-                }
-                if let Ok(Call { id: Some(id) }) = serde_json::from_str(raw) {
+                if let Some(id) = call_of(raw) {
                     self.tools.insert(id, n);
                 }
             }
@@ -145,8 +156,7 @@ impl Context {
     }
 
     fn turn(&mut self, n: u64, raw: &str) {
-        let Ok(Entry::Turn(t)) = Entry::parse(raw) else { return };
-        let messages: Vec<Option<Message>> = t.messages.iter().map(|m| Message::parse(m.get()).ok()).collect();
+        let messages = Message::parse_turn(raw);
         let users = messages.iter().flatten().filter(|m| m.role == Role::User).count();
         // More user entries than this turn took up: the first ones were cut off from their turn
         // (a fork inside it, a file that ends there). They are not lost.
@@ -274,6 +284,22 @@ mod tests {
         let mut log3 = log;
         log3.extend([user("c"), turn(&[("user", "b"), ("user", "c"), ("assistant", "3")])]);
         assert_eq!(texts(&fold_all(&log3)), ["a", "1", "b", "c", "3"]);
+    }
+
+    #[test]
+    fn the_id_of_a_call_is_found_wherever_it_stands() {
+        for (entry, id) in [
+            (r#"{"type":"tool","result":"r","callId":"a","at":"t"}"#, Some("a")),
+            (r#"{"type":"tool","callId":"a","input":{"x":1,"callId":"b"},"at":"t"}"#, Some("a")),
+            (r#"{"type":"tool","callId":"a","input":{"x":1,"callId":"b"}}"#, Some("a")),
+            (r#"{"type":"tool","input":[{"x":1,"callId":"b"}],"ok":true}"#, None),
+            (r#"{"type":"tool","callId":"a","result":"x,\"callId\":\"b\"","at":"t"}"#, Some("a")),
+            (r#"{"type":"tool", "callId" : "a\u0062", "at":"t"}"#, Some("ab")),
+            (r#"{"type":"tool","at":"t","callId":null}"#, None),
+            (r#"{"type":"tool","at":"t","callId":7}"#, None),
+        ] {
+            assert_eq!(call_of(entry).as_deref(), id, "{entry}");
+        }
     }
 
     #[test]

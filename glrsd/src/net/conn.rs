@@ -12,16 +12,27 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use glrs_protocol::SessionId;
 use glrs_protocol::event::{Closed, Event, EventFrame, Lagged};
 use glrs_protocol::frame::MAX_IN_FLIGHT;
+use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::Instant;
 
 /// Most bytes of frames in one write.
 const WRITE: usize = 64 * 1024;
 /// A client that takes nothing for so long is dropped.
 const STALL: Duration = Duration::from_secs(30);
+/// Writes a client gets as they come. A stream that goes on faster than one write per [`PACE`] is
+/// then written in bundles: a system call per client and token would be most of the daemon's work.
+const BURST: u32 = 32;
+/// Time between the bundles of a fast stream. Only pieces of streams wait for it: not replies, nor
+/// any other event.
+const PACE: Duration = Duration::from_millis(4);
 
 /// What a roster's reader that fell behind is told: watch again.
 const ROSTER_LAGGED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"roster/event\",\"params\":{\"lagged\":true}}\n";
@@ -80,7 +91,7 @@ impl Conn {
     pub fn reply(&self, line: Bytes) {
         if !line.is_empty() {
             self.lock().replies.push_back(line);
-            self.wake.wake();
+            self.wake.wake_now();
         }
     }
 
@@ -93,7 +104,7 @@ impl Conn {
         }
         out.attached.push(attachment);
         drop(out);
-        self.wake.wake();
+        self.wake.wake_now();
     }
 
     /// Notes that a session is about to count it as its client. Said before the session is
@@ -130,7 +141,7 @@ impl Conn {
     /// Ends the connection once what is queued is written.
     pub fn close(&self) {
         self.lock().closing = true;
-        self.wake.wake();
+        self.wake.wake_now();
     }
 
     /// Collects what to write next. The second value is true when nothing will follow.
@@ -172,49 +183,113 @@ impl Conn {
 
     /// Writes until the connection ends.
     pub async fn write<W: AsyncWrite + Unpin>(&self, mut stream: W, counters: &Counters) {
-        let mut batch: Vec<Bytes> = Vec::new();
-        let mut scratch: Vec<u8> = Vec::new();
+        let mut pace = Pace { left: BURST, at: Instant::now() };
         loop {
-            batch.clear();
-            if self.collect(&mut batch, counters) {
-                break;
-            }
-            if batch.is_empty() {
-                // An idle client keeps no buffers.
-                (batch, scratch) = (Vec::new(), Vec::new());
-                self.wake.wait().await;
-                continue;
-            }
-            if write_all(&mut stream, &batch, &mut scratch, counters).await.is_err() {
-                break;
+            let next = poll_fn(|cx| Poll::Ready(self.write_now(&mut stream, cx, counters))).await;
+            let written = match next {
+                Next::Over => break,
+                Next::Idle => {
+                    self.wake.wait().await;
+                    continue;
+                }
+                Next::Written(written) => Ok(written),
+                Next::Rest(rest) => write_one(&mut stream, &rest, counters).await.map(|()| rest.len()),
+                Next::Large(batch) => write_all(&mut stream, &batch, counters).await.map(|()| WRITE),
+            };
+            let Ok(written) = written else { break };
+            if written < WRITE / 2 && pace.is_spent() {
+                let _ = tokio::time::timeout(PACE, self.wake.urgent()).await;
             }
         }
         let _ = stream.shutdown().await;
     }
+
+    /// Collects what is due and writes it, as far as the peer takes it without waiting. Small frames
+    /// are copied together: a copy costs far less than a system call.
+    fn write_now<W: AsyncWrite + Unpin>(&self, stream: &mut W, cx: &mut Context<'_>, counters: &Counters) -> Next {
+        PACKING.with_borrow_mut(|(batch, packed)| {
+            batch.clear();
+            packed.clear();
+            if self.collect(batch, counters) {
+                return Next::Over;
+            }
+            if batch.is_empty() {
+                return Next::Idle;
+            }
+            if batch.iter().any(|b| b.len() >= WRITE) {
+                return Next::Large(std::mem::take(batch));
+            }
+            for frame in batch.drain(..) {
+                packed.extend_from_slice(&frame);
+            }
+            match Pin::new(stream).poll_write(cx, packed) {
+                Poll::Ready(Ok(n)) => {
+                    counters.bytes_out.fetch_add(n as u64, Ordering::Relaxed);
+                    if n == packed.len() { Next::Written(n) } else { Next::Rest(packed[n..].to_vec()) }
+                }
+                // What failed fails again, where it is seen to.
+                Poll::Ready(Err(_)) | Poll::Pending => Next::Rest(packed.clone()),
+            }
+        })
+    }
 }
 
-/// Writes all of it in one call where the peer keeps up; gives up on a stalled one. Small frames
-/// are copied together: a copy costs far less than a system call.
-async fn write_all<W: AsyncWrite + Unpin>(
-    stream: &mut W,
-    batch: &[Bytes],
-    scratch: &mut Vec<u8>,
-    counters: &Counters,
-) -> std::io::Result<()> {
-    scratch.clear();
+/// What became of what was due.
+enum Next {
+    /// The connection is over.
+    Over,
+    /// Nothing was due.
+    Idle,
+    /// All of it is written: so many bytes.
+    Written(usize),
+    /// This is left.
+    Rest(Vec<u8>),
+    /// Some of it is large; nothing is written.
+    Large(Vec<Bytes>),
+}
+
+thread_local! {
+    /// Where frames are packed. One per thread instead of one per connection: what a thousand clients
+    /// are told at once needs no thousand buffers.
+    static PACKING: RefCell<(Vec<Bytes>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+/// How many writes may still go out as they come.
+struct Pace {
+    left: u32,
+    at: Instant,
+}
+
+impl Pace {
+    /// Counts a write; whether the next one should wait for company.
+    fn is_spent(&mut self) -> bool {
+        let now = Instant::now();
+        let gained = u32::try_from((now - self.at).as_millis() / PACE.as_millis()).unwrap_or(u32::MAX);
+        if gained > 0 {
+            self.left = self.left.saturating_add(gained).min(BURST);
+            self.at = now;
+        }
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
+    }
+}
+
+/// Writes a batch with large frames in it: those go as they are, in their turn.
+async fn write_all<W: AsyncWrite + Unpin>(stream: &mut W, batch: &[Bytes], counters: &Counters) -> std::io::Result<()> {
+    let mut packed = Vec::new();
     for b in batch {
         if b.len() >= WRITE {
-            // Large ones go as they are, in their turn.
-            write_one(stream, scratch, counters).await?;
-            scratch.clear();
+            write_one(stream, &packed, counters).await?;
+            packed.clear();
             write_one(stream, b, counters).await?;
         } else {
-            scratch.extend_from_slice(b);
+            packed.extend_from_slice(b);
         }
     }
-    write_one(stream, scratch, counters).await
+    write_one(stream, &packed, counters).await
 }
 
+/// Writes all of it; gives up on a stalled peer.
 async fn write_one<W: AsyncWrite + Unpin>(
     stream: &mut W,
     mut bytes: &[u8],
@@ -283,7 +358,6 @@ pub async fn read<R: AsyncRead + Unpin>(stream: R, conn: &Conn, service: &dyn Se
 mod tests {
     use super::*;
     use tokio::io::AsyncReadExt;
-    use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_dropped_after_the_stall() {
@@ -315,6 +389,69 @@ mod tests {
         };
         let (got, ()) = tokio::join!(slowly, conn.write(near, &counters));
         assert_eq!((got, counters.bytes_out.load(Ordering::Relaxed)), (160, 160));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fast_stream_is_bundled_and_a_reply_does_not_wait_for_it() {
+        use crate::session::feed::Feed;
+        const FRAMES: usize = 1000;
+        let feed = Arc::new(Feed::default());
+        let conn = Conn::new(1);
+        let cursor = feed.subscribe(0, conn.wake.clone());
+        let attachment = Attachment { session: Some("0000000a".into()), epoch: "e".into(), cursor };
+        conn.reply_and_attach(Bytes::new(), attachment);
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let counters = Counters::default();
+        let stream = async {
+            for n in 0..FRAMES {
+                feed.publish_streamed(|_| Bytes::from(format!("event {n}\n")));
+                tokio::task::yield_now().await;
+                if n % 10 == 9 {
+                    tokio::time::sleep(PACE).await;
+                }
+            }
+            let asked = Instant::now();
+            conn.reply(Bytes::from_static(b"reply\n"));
+            let mut got = Vec::new();
+            let mut reads = 0;
+            while !got.ends_with(b"reply\n") {
+                let mut some = vec![0; 1 << 20];
+                let n = far.read(&mut some).await.unwrap();
+                got.extend_from_slice(&some[..n]);
+                reads += 1;
+            }
+            conn.close();
+            assert!(asked.elapsed() < PACE, "the reply waited");
+            assert!(reads < 3);
+            let lines = String::from_utf8(got).unwrap();
+            let events: Vec<String> = (0..FRAMES).map(|n| format!("event {n}")).collect();
+            assert_eq!(lines.lines().filter(|l| *l != "reply").collect::<Vec<_>>(), events);
+        };
+        let mut counted = CountWrites { inner: near, writes: 0 };
+        tokio::join!(conn.write(&mut counted, &counters), stream);
+        let bundles = FRAMES / 10;
+        assert!((bundles / 2..bundles * 2 + BURST as usize).contains(&counted.writes), "{} writes", counted.writes);
+    }
+
+    /// A stream that counts the writes it takes.
+    struct CountWrites<W> {
+        inner: W,
+        writes: usize,
+    }
+
+    impl<W: AsyncWrite + Unpin> AsyncWrite for CountWrites<W> {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+            self.writes += 1;
+            Pin::new(&mut self.inner).poll_write(cx, buf)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Pin::new(&mut self.inner).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Pin::new(&mut self.inner).poll_shutdown(cx)
+        }
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! other sibling modules. A panic inside is contained here: the session is then `broken`, the rest of
 //! the daemon serves on.
 
+use super::events::Events;
 use super::feed::Feed;
 use super::queue::Queue;
 use super::requests::Open;
@@ -112,7 +113,7 @@ pub(super) struct Actor {
     pub running: Option<Running>,
     /// Since when a turn is about to run: its message is in the log, its task not yet made.
     pub starting: Option<String>,
-    pub events: Option<mpsc::Receiver<turn::Event>>,
+    pub events: Option<Events>,
     pub next_piece: u64,
     pub clients: BTreeMap<u64, Attached>,
     pub env: Arc<Env>,
@@ -250,9 +251,9 @@ impl Cmd {
     }
 }
 
-async fn next_event(events: &mut Option<mpsc::Receiver<turn::Event>>) -> Option<turn::Event> {
+async fn next_event(events: &mut Option<Events>) -> Option<turn::Event> {
     match events {
-        Some(rx) => rx.recv().await,
+        Some(events) => events.recv().await,
         None => std::future::pending().await,
     }
 }

@@ -22,6 +22,7 @@ pub const RING_FRAMES: usize = 8;
 pub struct Wake {
     flagged: AtomicBool,
     notify: Notify,
+    now: Notify,
 }
 
 impl Wake {
@@ -30,6 +31,17 @@ impl Wake {
         if !self.flagged.swap(true, Ordering::AcqRel) {
             self.notify.notify_one();
         }
+    }
+
+    /// Wakes the writer even where it keeps to its pace.
+    pub fn wake_now(&self) {
+        self.now.notify_one();
+        self.wake();
+    }
+
+    /// Waits for [`Self::wake_now`].
+    pub async fn urgent(&self) {
+        self.now.notified().await;
     }
 
     /// Waits to be woken. Whoever returns from here looks at everything there is to write.
@@ -75,6 +87,16 @@ impl Feed {
 
     /// Publishes one event. `encode` gets the number and is only called when someone is attached.
     pub fn publish(&self, encode: impl FnOnce(u64) -> Bytes) {
+        self.put(encode, Wake::wake_now);
+    }
+
+    /// Publishes one of many, such as a piece of a stream: a writer that is busy with those may let
+    /// it wait for the next.
+    pub fn publish_streamed(&self, encode: impl FnOnce(u64) -> Bytes) {
+        self.put(encode, Wake::wake);
+    }
+
+    fn put(&self, encode: impl FnOnce(u64) -> Bytes, wake: impl Fn(&Wake)) {
         let mut ring = self.lock();
         ring.seq += 1;
         if ring.readers.is_empty() {
@@ -88,8 +110,8 @@ impl Feed {
                 ring.bytes -= old.len();
             }
         }
-        for (_, wake) in &ring.readers {
-            wake.wake();
+        for (_, reader) in &ring.readers {
+            wake(reader);
         }
     }
 
@@ -123,7 +145,7 @@ impl Feed {
         let mut ring = self.lock();
         ring.closed.get_or_insert_with(|| why.to_owned());
         for (_, wake) in &ring.readers {
-            wake.wake();
+            wake.wake_now();
         }
     }
 }

@@ -7,6 +7,7 @@ mod actor;
 pub mod artifacts;
 mod compacting;
 mod course;
+mod events;
 pub mod feed;
 mod history;
 mod live;

@@ -72,7 +72,7 @@ impl Actor {
     /// The grace is over: the turn ends whatever its task does.
     pub(super) async fn stop_by_force(&mut self) {
         // What the task has said by now still counts.
-        while let Some(Ok(event)) = self.events.as_mut().map(tokio::sync::mpsc::Receiver::try_recv) {
+        while let Some(event) = self.events.as_mut().and_then(super::events::Events::try_recv) {
             self.turn_event(event).await;
             if self.running.is_none() {
                 return;

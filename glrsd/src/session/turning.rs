@@ -112,7 +112,7 @@ impl Actor {
             }),
         };
         self.note(&Record::Turn { user });
-        self.events = Some(rx);
+        self.events = Some(super::events::Events::new(rx));
         // The task's panic is contained by the runtime; the closed channel tells the actor.
         let task = tokio::spawn(turn.run());
         self.running = Some(Running {

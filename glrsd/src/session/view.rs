@@ -86,7 +86,7 @@ impl Actor {
 
     /// Publishes an event to everyone attached.
     pub(super) fn publish(&self, event: &Event) {
-        self.feed.publish(|seq| match EventFrame::encode(self.id.as_str(), &self.epoch, Some(seq), event) {
+        let encode = |seq| match EventFrame::encode(self.id.as_str(), &self.epoch, Some(seq), event) {
             Ok(line) => Bytes::from(line),
             Err(e) => {
                 // A frame must take its number's place whatever happens, or every client would see a gap.
@@ -96,7 +96,11 @@ impl Actor {
                     self.id, self.epoch
                 ))
             }
-        });
+        };
+        match event {
+            Event::Delta(_) => self.feed.publish_streamed(encode),
+            _ => self.feed.publish(encode),
+        }
     }
 
     /// Publishes the state if it changed, and what others see of the session.

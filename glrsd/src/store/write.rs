@@ -88,14 +88,16 @@ impl Log {
         bytes.extend_from_slice(&trailer);
         self.inner.disk.write_at(&file, &self.path, &bytes, self.written)?;
         let size = self.end + trailer.len() as u64;
-        if file.metadata()?.len() > size {
+        let mut left = file.metadata()?;
+        if left.len() > size {
             self.inner.disk.set_len(&file, &self.path, size)?;
+            left = file.metadata()?;
         }
         self.cut = None;
         self.written = self.end;
         self.trailer_at = self.end;
         self.trailer = trailer;
-        self.stamp = Some(Stamp::of(&file.metadata()?));
+        self.stamp = Some(Stamp::of(&left));
         Ok(())
     }
 
