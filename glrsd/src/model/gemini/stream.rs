@@ -251,7 +251,12 @@ impl Decoder for Stream {
         let mut stop = self.stop.take().unwrap_or(Stop::End);
         let key = own_key(&self.origin.provider);
         let (mut parts, mut cut) = (Vec::new(), Vec::new());
-        for part in std::mem::take(&mut self.parts) {
+        let mut said = std::mem::take(&mut self.parts);
+        // A signature of nothing is no answer: the model said nothing, and that is for the turn to tell.
+        if said.iter().all(|p| matches!(p, Building::Text { text, .. } if text.is_empty())) {
+            said.clear();
+        }
+        for part in said {
             match part {
                 Building::Text { text, signature } => {
                     if !text.is_empty() {
@@ -265,8 +270,8 @@ impl Decoder for Stream {
                     parts.push(Part::Reasoning { text, opts });
                 }
                 Building::Call { id, name, args, signature } => {
-                    let said: Option<String> = id.as_deref().and_then(|id| serde_json::from_str(id).ok());
-                    let wire = convert::unique(&mut self.taken, said.as_deref().unwrap_or(""));
+                    let given: Option<String> = id.as_deref().and_then(|id| serde_json::from_str(id).ok());
+                    let wire = convert::unique(&mut self.taken, given.as_deref().unwrap_or(""));
                     let input = if name.is_empty() {
                         Err("the call names no tool; it was not run".to_owned())
                     } else {

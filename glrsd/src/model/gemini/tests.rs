@@ -236,6 +236,8 @@ fn reasons_to_stop() {
     ] {
         assert_eq!(decode(&[parts(r#"{"text":"a"}"#), end(reason)]).0.stop, stop);
     }
+    let nothing = parts(r#"{"text":"","thoughtSignature":"s"}"#);
+    assert!(decode(&[nothing, end("STOP")]).0.message.parts.is_empty(), "the model said nothing");
     let blocked = r#"{"promptFeedback":{"blockReason":"PROHIBITED_CONTENT"},"usageMetadata":{"promptTokenCount":4}}"#;
     let (reply, _) = decode(&[blocked.to_owned()]);
     assert_eq!(reply.stop, Stop::Refused("prompt blocked: prohibited_content".into()));
