@@ -145,7 +145,7 @@ fn raise_fd_limit() {
 }
 
 async fn serve(args: &Args, paths: Paths, env: Env, store: Store, passed: Option<UnixListener>) -> Result<(), String> {
-    let registry = Registry::new(store, paths.clone(), ModelSets::default());
+    let registry = Registry::new(store.clone(), paths.clone(), ModelSets::new(store));
     let daemon = Daemon::new(registry.clone(), paths.clone(), env)?;
     // Before anyone can connect: from then on a signal means to drain.
     let signals = watch_signals(daemon.clone())?;

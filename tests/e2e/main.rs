@@ -7,10 +7,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what is wrong by panicking")]
 
 mod bad_input;
+mod catalogue;
 mod cli;
 mod compaction;
 mod compaction_kinds;
 mod crash;
+mod dialects;
 mod equivalence;
 mod files;
 mod first_use;

@@ -70,7 +70,7 @@ fn a_steer_its_turn_did_not_take_goes_in_front_of_the_queue() {
 
 #[test]
 fn esc_keeps_the_partial_text_holds_the_queue_and_release_lets_it_go() {
-    for dialect in [Dialect::Anthropic, Dialect::OpenAi] {
+    for dialect in Dialect::ALL {
         let scene = Scene::new(dialect, json!({}));
         let gate = Gate::new();
         scene.fake.reply(Reply::say("half an ").gate(&gate).text("answer"));

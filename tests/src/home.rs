@@ -48,6 +48,7 @@ impl Home {
         set("SHELL", "/bin/sh".to_owned());
         set("NO_PROXY", "*".to_owned());
         set("no_proxy", "*".to_owned());
+        set("GLRS_OFFLINE", "1".to_owned());
         Self { dir, env }
     }
 

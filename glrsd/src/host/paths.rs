@@ -132,6 +132,11 @@ impl Paths {
         self.sessions().join("prompts.json")
     }
 
+    /// What was fetched of a public list of models: a cache.
+    pub fn catalogue(&self) -> PathBuf {
+        self.root.join("models.json")
+    }
+
     /// The list of trusted projects.
     pub fn trusted(&self) -> PathBuf {
         self.root.join("trusted.json")

@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// What only the adapter may set: changing these would break the conversation or the stream.
-const OURS: [&str; 4] = ["messages", "system", "tools", "stream"];
+const OURS: [&str; 8] =
+    ["messages", "system", "tools", "stream", "input", "instructions", "contents", "systemInstruction"];
 
 /// An object under construction.
 #[derive(Default)]

@@ -1,13 +1,16 @@
 //! What is known of providers and models without asking anyone.
 //!
 //! Owns: the built-in providers with their addresses and key variables, and a table of well-known
-//! models as of [`DATE`]. Configuration beats it, and a model that is not in it is still usable. Prices
+//! models as of [`DATE`]. Configuration beats it, so does a fetched list (`upstream`), and a model that is
+//! in none is still usable. Prices
 //! are list prices of the lowest tier; where a price is not certain there is none, so no cost is shown.
 //! Must not know keys or do I/O.
 
 use super::Call;
+use super::upstream::Listed;
 use crate::config::ModelConfig;
 use glrs_protocol::types::ModelRow;
+use serde::{Deserialize, Serialize};
 
 /// When the table was last checked.
 pub const DATE: &str = "2026-11-30";
@@ -23,6 +26,25 @@ pub enum Dialect {
     Anthropic,
     /// Chat Completions.
     OpenAi,
+    /// Responses API.
+    Responses,
+    /// `generateContent`.
+    Gemini,
+}
+
+impl Dialect {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Anthropic, Self::OpenAi, Self::Responses, Self::Gemini];
+
+    /// The word in `providers.<id>.dialect`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+            Self::OpenAi => "openai",
+            Self::Responses => "responses",
+            Self::Gemini => "gemini",
+        }
+    }
 }
 
 /// A built-in provider.
@@ -32,7 +54,8 @@ pub struct Provider {
     pub id: &'static str,
     /// Base URL; empty where only the configuration can know it.
     pub api: &'static str,
-    /// How it is spoken to.
+    /// How it is spoken to at this address. At another one, `Responses` and `Gemini` are taken for what
+    /// everything else imitates, Chat Completions, unless the configuration says otherwise.
     pub dialect: Dialect,
     /// Environment variables that may hold its key, the usual one first; empty for local servers.
     pub key_env: &'static [&'static str],
@@ -53,13 +76,23 @@ pub const PROVIDERS: [Provider; 15] = [
         key_env: &["ANTHROPIC_API_KEY"],
         flagship: "claude-opus-5-5",
     },
-    openai("openai", "https://api.openai.com/v1", &["OPENAI_API_KEY"], "gpt-5.6-sol"),
-    openai(
-        "google",
-        "https://generativelanguage.googleapis.com/v1beta/openai",
-        &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
-        "gemini-3.8-flash",
-    ),
+    // Its newer models take tools and think only here: Chat Completions refuses both at once, and
+    // forgets between the steps of a turn what was thought.
+    Provider {
+        id: "openai",
+        api: "https://api.openai.com/v1",
+        dialect: Dialect::Responses,
+        key_env: &["OPENAI_API_KEY"],
+        flagship: "gpt-5.6-sol",
+    },
+    // Its OpenAI-compatible address (`…/v1beta/openai`) shows no thoughts and takes fewer files.
+    Provider {
+        id: "google",
+        api: "https://generativelanguage.googleapis.com/v1beta",
+        dialect: Dialect::Gemini,
+        key_env: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        flagship: "gemini-3.8-flash",
+    },
     openai("xai", "https://api.x.ai/v1", &["XAI_API_KEY"], "grok-4.6"),
     openai("openrouter", "https://openrouter.ai/api/v1", &["OPENROUTER_API_KEY"], "anthropic/claude-opus-5.5"),
     openai("deepseek", "https://api.deepseek.com", &["DEEPSEEK_API_KEY"], "deepseek-v4-pro"),
@@ -73,6 +106,7 @@ pub const PROVIDERS: [Provider; 15] = [
         &["FIREWORKS_API_KEY"],
         "accounts/fireworks/models/gpt-oss-120b",
     ),
+    // Chat Completions: deployments have names of their own and only `…/openai/v1` has Responses.
     openai("azure", "", &["AZURE_OPENAI_API_KEY", "AZURE_API_KEY"], ""),
     openai("ollama", "http://127.0.0.1:11434/v1", &[], ""),
     openai("llamacpp", "http://127.0.0.1:8080/v1", &[], ""),
@@ -85,7 +119,7 @@ pub fn provider(id: &str) -> Option<&'static Provider> {
 }
 
 /// US dollars per million tokens.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Price {
     /// Input that no cache knows.
     pub input: f64,
@@ -224,11 +258,18 @@ pub fn find(provider: &str, id: &str) -> Option<Known> {
     models().find(|m| m.provider == provider && (m.id == id || m.id == base))
 }
 
-/// What is known of a model: the configuration's word, else the table's, else the defaults.
-pub(crate) fn describe(provider: &str, id: &str, config: Option<&ModelConfig>) -> (ModelRow, Option<Price>) {
+/// What is known of a model: the configuration's word, else the fetched list's, else the table's, else
+/// the defaults.
+pub(crate) fn describe(
+    provider: &str,
+    id: &str,
+    config: Option<&ModelConfig>,
+    listed: Option<&Listed>,
+) -> (ModelRow, Option<Price>) {
     let known = find(provider, id);
     let said = config.map(|c| c.metadata.clone()).unwrap_or_default();
-    let price = match (said.input_cost, said.output_cost, known.and_then(|k| k.price)) {
+    let price = match (said.input_cost, said.output_cost, listed.and_then(|l| l.price).or(known.and_then(|k| k.price)))
+    {
         (None, None, price) => price,
         (input, output, price) => {
             let input = input.or(price.map(|p| p.input)).unwrap_or(0.0);
@@ -241,12 +282,14 @@ pub(crate) fn describe(provider: &str, id: &str, config: Option<&ModelConfig>) -
     } else {
         said.variants
     };
-    let context = said.context.or(known.map(|k| k.context)).unwrap_or(UNKNOWN_CONTEXT);
+    let context = said.context.or(listed.map(|l| l.context)).or(known.map(|k| k.context)).unwrap_or(UNKNOWN_CONTEXT);
+    let output = said.output.or(listed.map(|l| l.output)).or(known.map(|k| k.output));
+    let name = said.name.or_else(|| listed.map(|l| l.name.clone())).or(known.map(|k| k.name.to_owned()));
     let row = ModelRow {
         model: format!("{provider}/{id}"),
-        name: said.name.or(known.map(|k| k.name.to_owned())).unwrap_or_else(|| id.to_owned()),
+        name: name.unwrap_or_else(|| id.to_owned()),
         context,
-        output: said.output.or(known.map(|k| k.output)).unwrap_or(UNKNOWN_OUTPUT.min(context)),
+        output: output.unwrap_or(UNKNOWN_OUTPUT.min(context)),
         input_cost: price.map(|p| p.input),
         output_cost: price.map(|p| p.output),
         variants,
@@ -282,10 +325,10 @@ mod tests {
 
     #[test]
     fn configuration_beats_the_table_and_the_unknown_has_defaults() {
-        let (row, price) = describe("acme", "zeta", None);
+        let (row, price) = describe("acme", "zeta", None, None);
         assert_eq!((row.context, row.output, price), (256_000, 32_000, None));
         let metadata = ModelMetadata { context: Some(9_000), input_cost: Some(1.0), ..Default::default() };
-        let (row, price) = describe("openai", "gpt-5", Some(&ModelConfig { metadata, ..Default::default() }));
+        let (row, price) = describe("openai", "gpt-5", Some(&ModelConfig { metadata, ..Default::default() }), None);
         assert_eq!((row.context, row.output), (9_000, 128_000));
         assert_eq!(price.map(|p| (p.input, p.output)), Some((1.0, 10.0)));
     }

@@ -77,20 +77,16 @@ pub(crate) enum Said<'a> {
 /// The conversation as legal turns: it begins and ends on the user's side, sides alternate, and every
 /// call has one result. Without tools (`with_tools` false) calls and results become text, since several
 /// providers refuse calls in a request that defines no tools.
-/// Reasoning, signatures and unknown blocks go back only to the `provider` they came from.
-pub(crate) fn turns<'a>(
-    messages: &'a [Arc<Message>],
-    provider: &str,
-    style: IdStyle,
-    with_tools: bool,
-) -> Vec<Turn<'a>> {
+/// Reasoning, signatures and unknown blocks go back only to where they came from: `own` is the name
+/// under which they were kept (a provider, or `provider/dialect`, see [`own_key`]).
+pub(crate) fn turns<'a>(messages: &'a [Arc<Message>], own: &str, style: IdStyle, with_tools: bool) -> Vec<Turn<'a>> {
     let mut ids = Ids { style, used: HashSet::new(), last: HashMap::new() };
     let mut out: Vec<Turn<'_>> = Vec::new();
     // Calls of the last assistant turn, by wire id, in order; results are sought until the model speaks.
     let mut open: Vec<String> = Vec::new();
     for message in messages {
         if message.role == Role::Assistant {
-            let said = assistant(message, &mut ids, provider, with_tools);
+            let said = assistant(message, &mut ids, own, with_tools);
             if said.is_empty() {
                 continue;
             }
@@ -186,24 +182,24 @@ fn call_ids<'b>(parts: &'b [Said<'_>]) -> impl Iterator<Item = &'b str> {
     })
 }
 
-fn assistant<'a>(message: &'a Message, ids: &mut Ids<'a>, provider: &str, with_tools: bool) -> Vec<Said<'a>> {
+fn assistant<'a>(message: &'a Message, ids: &mut Ids<'a>, key: &str, with_tools: bool) -> Vec<Said<'a>> {
     let mut said = Vec::new();
     for part in &message.parts {
         match part {
             Part::Text(t) if !t.trim().is_empty() => said.push(Said::Text(t.as_str().into())),
             Part::Reasoning { text, opts } => {
-                said.extend(opts_of(opts.as_deref(), provider).map(|own| Said::Reasoning(text, own)));
+                said.extend(opts_of(opts.as_deref(), key).map(|own| Said::Reasoning(text, own)));
             }
             Part::ToolCall { id, name, input, opts } if with_tools => said.push(Said::Call {
                 id: ids.of_call(id),
                 name: wire_name(name),
                 input,
-                opts: opts_of(opts.as_deref(), provider),
+                opts: opts_of(opts.as_deref(), key),
             }),
             Part::ToolCall { name, input, .. } => {
                 said.push(Said::Text(format!("[called {name} with {}]", input.get()).into()));
             }
-            Part::Other(raw) => said.extend(block_of(raw, provider).map(Said::Other)),
+            Part::Other(raw) => said.extend(block_of(raw, key).map(Said::Other)),
             _ => {}
         }
     }
@@ -262,20 +258,33 @@ pub(crate) fn wire_name(name: &str) -> String {
     if wire.is_empty() { "unknown".into() } else { wire }
 }
 
-/// What a provider put into `providerOptions` under its own key, raw.
-pub(crate) fn opts_of<'a>(opts: Option<&'a RawValue>, provider: &str) -> Option<&'a RawValue> {
-    let map: HashMap<String, &RawValue> = serde_json::from_str(opts?.get()).ok()?;
-    map.get(provider).copied()
+/// Under which name a provider's own blocks are kept in a dialect that came later than the others:
+/// the same provider may be spoken to in several, and takes back only what it said in the same one.
+/// No provider's id has a slash in it.
+pub(crate) fn own_key(provider: &str, dialect: &str) -> String {
+    format!("{provider}/{dialect}")
 }
 
-/// A block this build does not know, tagged with the provider it may go back to.
-pub(crate) fn tagged_block(provider: &str, block: &str) -> Option<Part> {
-    let provider = serde_json::to_string(provider).ok()?;
+/// What was put into `providerOptions` under that name, raw.
+pub(crate) fn opts_of<'a>(opts: Option<&'a RawValue>, key: &str) -> Option<&'a RawValue> {
+    let map: HashMap<String, &RawValue> = serde_json::from_str(opts?.get()).ok()?;
+    map.get(key).copied()
+}
+
+/// `providerOptions` with this JSON under that name.
+pub(crate) fn opts_with(key: &str, own: &str) -> Option<Box<RawValue>> {
+    let key = serde_json::to_string(key).ok()?;
+    RawValue::from_string(format!("{{{key}:{}}}", one_line(own))).ok()
+}
+
+/// A block this build does not know, tagged with the name of where it may go back to.
+pub(crate) fn tagged_block(key: &str, block: &str) -> Option<Part> {
+    let provider = serde_json::to_string(key).ok()?;
     let json = format!(r#"{{"type":"provider-block","provider":{provider},"block":{}}}"#, one_line(block));
     RawValue::from_string(json).ok().map(Part::Other)
 }
 
-fn block_of<'a>(raw: &'a RawValue, provider: &str) -> Option<&'a RawValue> {
+fn block_of<'a>(raw: &'a RawValue, key: &str) -> Option<&'a RawValue> {
     #[derive(serde::Deserialize)]
     struct Tagged<'b> {
         provider: String,
@@ -283,7 +292,20 @@ fn block_of<'a>(raw: &'a RawValue, provider: &str) -> Option<&'a RawValue> {
         block: &'b RawValue,
     }
     let tagged: Tagged<'a> = serde_json::from_str(raw.get()).ok()?;
-    (tagged.provider == provider).then_some(tagged.block)
+    (tagged.provider == key).then_some(tagged.block)
+}
+
+/// An id for a call that the conversation does not have yet, and from now on has.
+pub(crate) fn unique(taken: &mut HashSet<String>, id: &str) -> String {
+    let base = if id.is_empty() { "call" } else { id };
+    let mut unique = if id.is_empty() { "call_1".to_owned() } else { id.to_owned() };
+    let mut nth = 1;
+    while taken.contains(&unique) {
+        nth += 1;
+        unique = format!("{base}_{nth}");
+    }
+    taken.insert(unique.clone());
+    unique
 }
 
 /// JSON on one line. Line ends between tokens become spaces: entries are kept one a line. Inside

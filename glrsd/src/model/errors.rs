@@ -44,7 +44,8 @@ pub(crate) fn from_response(origin: &Origin, status: u16, headers: &HeaderMap, b
         None => (String::new(), String::new()),
     };
     let mut f = build(origin, Some(status), &code, &words);
-    f.retry_after = retry_after(headers, clock::parse_ms(&clock::now()).unwrap_or(0));
+    f.retry_after = retry_after(headers, clock::parse_ms(&clock::now()).unwrap_or(0))
+        .or_else(|| value.as_ref().and_then(retry_info).filter(|_| f.kind == FailureKind::Rate));
     if let Some(wait) = f.retry_after.filter(|w| *w > RETRY_CAP) {
         f.message.push_str(&format!(" (the provider asks to wait {})", say_duration(wait)));
     }
@@ -165,12 +166,16 @@ pub(crate) fn classify(status: Option<u16>, code: &str, words: &str) -> FailureK
         Some(413) => FailureKind::Overflow,
         Some(429) => FailureKind::Rate,
         Some(408 | 409 | 425 | 500..=599) => FailureKind::Server,
-        Some(_) if words.contains("api key not valid") || words.contains("invalid api key") => FailureKind::Auth,
+        Some(_) if ["api key not valid", "invalid api key", "api key expired"].iter().any(|w| words.contains(w)) => {
+            FailureKind::Auth
+        }
         Some(_) => FailureKind::Request,
         None if code.contains("rate_limit") => FailureKind::Rate,
-        None if code.contains("authentication") || code.contains("permission") => FailureKind::Auth,
+        None if ["authentication", "permission", "invalid_api_key"].iter().any(|c| code.contains(c)) => {
+            FailureKind::Auth
+        }
         None if code.contains("not_found") => FailureKind::NotFound,
-        None if code.contains("invalid_request") => FailureKind::Request,
+        None if code.contains("invalid_") => FailureKind::Request,
         None => FailureKind::Server,
     }
 }
@@ -292,6 +297,14 @@ pub(crate) fn redact(mut message: String, key: Option<&str>, call: &Call) -> Str
     out
 }
 
+/// How long Google asks to wait: it says so in the body (`"retryDelay": "34.5s"`).
+fn retry_info(body: &Value) -> Option<Duration> {
+    let body = body.get(0).unwrap_or(body);
+    let details = body.pointer("/error/details")?.as_array()?;
+    let delay = details.iter().find_map(|d| d.get("retryDelay")?.as_str())?;
+    Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
+}
+
 /// How long the provider asks to wait: `retry-after-ms`, else `retry-after` in seconds or as an HTTP
 /// date. Anything else is as if it were absent.
 pub(crate) fn retry_after(headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
@@ -383,6 +396,9 @@ mod tests {
         assert_eq!(from_response(&origin(), 400, &HeaderMap::new(), nested).kind, FailureKind::Overflow);
         let google = br#"[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]"#;
         assert_eq!(from_response(&origin(), 400, &HeaderMap::new(), google).kind, FailureKind::Auth);
+        let quota = br#"{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"7.5s"}]}}"#;
+        let f = from_response(&origin(), 429, &HeaderMap::new(), quota);
+        assert_eq!((f.kind, f.retry_after), (FailureKind::Rate, Some(Duration::from_millis(7_500))));
         let tpm = br#"{"error":{"message":"Rate limit reached: Limit 6000 tokens per minute, exceeds the context window","code":"rate_limit_exceeded"}}"#;
         assert_eq!(from_response(&origin(), 429, &HeaderMap::new(), tpm).kind, FailureKind::Rate);
         let money = br#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#;

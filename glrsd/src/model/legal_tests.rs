@@ -1,7 +1,8 @@
 //! Whatever a history looks like, every dialect's request is legal.
 
+use super::catalogue::Dialect;
 use super::testing::call;
-use super::{anthropic, openai};
+use super::{Call, anthropic, gemini, openai, remote, responses};
 use glrs_protocol::message::{Message, Output, Part, Role, empty_object};
 use proptest::prelude::*;
 use serde_json::value::RawValue;
@@ -13,6 +14,10 @@ fn opts() -> impl Strategy<Value = Option<Box<RawValue>>> {
         Just(Some(r#"{"anthropic":{"redactedData":"d"}}"#)),
         Just(Some(r#"{"deepseek":{},"anthropic":{}}"#)),
         Just(Some(r#"{"google":{"extra_content":{"google":{"thought_signature":"t"}}}}"#)),
+        Just(Some(r#"{"openai/responses":{"type":"reasoning","id":"rs","encrypted_content":"e","summary":[]}}"#)),
+        Just(Some(r#"{"openai/responses":{"type":"reasoning","id":"rs","encrypted_content":""}}"#)),
+        Just(Some(r#"{"google/gemini":{"thoughtSignature":"t","id":"g"}}"#)),
+        Just(Some(r#"{"openai/responses":7,"google/gemini":{"id":7}}"#)),
         Just(Some("[]")),
     ]
     .prop_map(|o| o.map(|o| RawValue::from_string(o.to_owned()).unwrap()))
@@ -41,13 +46,54 @@ fn part() -> impl Strategy<Value = Part> {
             media_type: m.into(),
             data: "QUJD".into()
         }),
-        Just(Part::Other(RawValue::from_string(r#"{"type":"hologram"}"#.into()).unwrap())),
+        prop_oneof![
+            Just(r#"{"type":"hologram"}"#),
+            Just(r#"{"type":"provider-block","provider":"openai/responses","block":{"phase":"commentary"}}"#),
+            Just(r#"{"type":"provider-block","provider":"openai/responses","block":{"type":"web_search_call"}}"#),
+            Just(r#"{"type":"provider-block","provider":"google/gemini","block":{"thoughtSignature":"x"}}"#),
+            Just(r#"{"type":"provider-block","provider":"google/gemini","block":{"executableCode":{}}}"#),
+        ]
+        .prop_map(|raw| Part::Other(RawValue::from_string(raw.to_owned()).unwrap())),
     ]
 }
 
 fn message() -> impl Strategy<Value = Message> {
     let role = prop_oneof![Just(Role::User), Just(Role::Assistant), Just(Role::Tool), Just(Role::System)];
     (role, prop::collection::vec(part(), 0..4)).prop_map(|(role, parts)| Message { role, parts })
+}
+
+/// Which models of a dialect have ways of their own, with their provider.
+fn models(dialect: Dialect) -> &'static [(&'static str, &'static str)] {
+    match dialect {
+        Dialect::Anthropic => &[("anthropic", "claude-sonnet-4-5"), ("anthropic", "claude-opus-5-5")],
+        Dialect::OpenAi => &[
+            ("openai", "m"),
+            ("mistral", "m"),
+            ("deepseek", "m"),
+            ("google", "m"),
+            ("openrouter", "m"),
+            ("ollama", "m"),
+            ("llamacpp", "m"),
+        ],
+        Dialect::Responses => &[("openai", "gpt-5.6-sol"), ("openai", "gpt-4.1"), ("other", "m")],
+        Dialect::Gemini => &[("google", "gemini-3.8-flash"), ("google", "gemini-2.5-pro"), ("other", "gemma-3")],
+    }
+}
+
+/// The request of a call is legal in every dialect, whoever serves it.
+pub(crate) fn check_everywhere(call: &Call) {
+    for dialect in Dialect::ALL {
+        for (provider, model) in models(dialect) {
+            let body = remote::build(dialect, provider, model, call, &[]);
+            let body = serde_json::from_slice(&body).unwrap();
+            match dialect {
+                Dialect::Anthropic => anthropic::tests::check(&body),
+                Dialect::OpenAi => openai::tests::check(provider, &body),
+                Dialect::Responses => responses::tests::check(&body),
+                Dialect::Gemini => gemini::tests::check(model, &body),
+            }
+        }
+    }
 }
 
 proptest! {
@@ -60,13 +106,6 @@ proptest! {
             call.tools = Vec::new().into();
         }
         call.variant = think.then(|| "high".to_owned());
-        for model in ["claude-sonnet-4-5", "claude-opus-5-5"] {
-            let body = anthropic::request::build("anthropic", model, &call, &[]);
-            anthropic::tests::check(&serde_json::from_slice(&body).unwrap());
-        }
-        for provider in ["openai", "mistral", "deepseek", "google", "openrouter"] {
-            let body = openai::request::build(provider, "m", &call, &[]);
-            openai::tests::check(provider, &serde_json::from_slice(&body).unwrap());
-        }
+        check_everywhere(&call);
     }
 }

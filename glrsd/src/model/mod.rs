@@ -1,8 +1,9 @@
 //! Talking to models: providers, streams, errors, retries, the catalogue.
 //!
-//! [`Models`] finds a model by name; `registry` and [`catalogue`] know which there are, `keys` and
-//! `http` how to reach them. A call goes through `remote` to `drive`, which follows the stream;
-//! `anthropic` and `openai` each build requests (from `convert`'s legal turns) and decode streams;
+//! [`Models`] finds a model by name; `registry`, [`catalogue`] and `upstream` know which there are,
+//! `keys` and `http` how to reach them. A call goes through `remote` to `drive`, which follows the stream;
+//! `anthropic`, `openai` (Chat Completions), `responses` and `gemini` each build requests (from
+//! `convert`'s legal turns) and decode streams;
 //! `errors` says what went wrong. `rehearsal` is a model without a provider.
 //!
 //! Owns: the adapters' common interface. An adapter turns (system, messages, tools) into one
@@ -16,6 +17,9 @@ mod convert;
 mod discover;
 mod drive;
 mod errors;
+#[cfg(test)]
+mod fuzz_tests;
+mod gemini;
 mod http;
 mod keys;
 #[cfg(test)]
@@ -24,12 +28,20 @@ mod openai;
 mod registry;
 mod rehearsal;
 mod remote;
+#[cfg(test)]
+mod request_tests;
+mod responses;
+#[cfg(test)]
+mod scripts;
 mod sets;
 mod sse;
+#[cfg(test)]
+mod stream_dialect_tests;
 #[cfg(test)]
 mod stream_tests;
 #[cfg(test)]
 mod testing;
+mod upstream;
 
 pub use registry::Models;
 pub use sets::ModelSets;

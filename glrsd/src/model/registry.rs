@@ -9,6 +9,7 @@ use super::errors::failure;
 use super::keys::Keys;
 use super::rehearsal::{self, Rehearsal};
 use super::remote::Remote;
+use super::upstream::{self, Upstream};
 use super::{Failure, FailureKind, Model};
 use crate::config::{Config, ProviderConfig};
 use crate::host::Env;
@@ -22,6 +23,7 @@ pub struct Models {
     model: Option<String>,
     providers: BTreeMap<String, Entry>,
     discovery: Discovery,
+    upstream: Arc<Upstream>,
 }
 
 struct Entry {
@@ -36,8 +38,13 @@ struct Entry {
 }
 
 impl Models {
-    /// The models of a configuration. Does no I/O.
+    /// The models of a configuration, by the table alone. Does no I/O.
     pub fn new(config: &Config) -> Self {
+        Self::with(config, Arc::default())
+    }
+
+    /// The same with a list of models that is fetched now and then.
+    pub(crate) fn with(config: &Config, upstream: Arc<Upstream>) -> Self {
         let mut providers = BTreeMap::new();
         let built_in = PROVIDERS.iter().map(|p| p.id);
         let own = config.providers.keys().map(String::as_str).filter(|id| catalogue::provider(id).is_none());
@@ -47,7 +54,7 @@ impl Models {
                 providers.insert(id.to_owned(), entry(id, said, rank));
             }
         }
-        Self { model: config.model.clone(), providers, discovery: Discovery::default() }
+        Self { model: config.model.clone(), providers, discovery: Discovery::default(), upstream }
     }
 
     /// The model of that name, "provider/model-id".
@@ -59,6 +66,10 @@ impl Models {
         if model == rehearsal::MODEL {
             return Ok(Arc::new(Rehearsal::new()));
         }
+        Ok(Arc::new(self.remote(model, env)?))
+    }
+
+    fn remote(&self, model: &str, env: &Env) -> Result<Remote, Failure> {
         let (provider, id) =
             model.split_once('/').filter(|(p, id)| !p.is_empty() && !id.is_empty()).ok_or_else(|| {
                 failure(FailureKind::NotFound, format!("{model:?} is no model name: write provider/model-id"))
@@ -78,15 +89,13 @@ impl Models {
         if let Some(missing) = entry.keys.missing(env) {
             return Err(failure(FailureKind::Auth, format!("{provider} needs a key: {missing}")));
         }
-        let path = match dialect {
-            Dialect::Anthropic => "messages",
-            Dialect::OpenAi => "chat/completions",
-        };
-        let url = join(api, path)
+        let url = endpoint(api, dialect, id)
             .ok_or_else(|| failure(FailureKind::Request, format!("providers.{provider}.api takes no path")))?;
         let config = entry.config.models.get(id);
-        let (row, price) = catalogue::describe(provider, id, config);
-        Ok(Arc::new(Remote {
+        let listed = self.upstream.rows();
+        let listed = listed.get(provider).and_then(|models| models.get(id));
+        let (row, price) = catalogue::describe(provider, id, config, listed);
+        Ok(Remote {
             row,
             provider: provider.to_owned(),
             model: id.to_owned(),
@@ -99,7 +108,13 @@ impl Models {
                 config.map(|c| c.request_options.clone()).unwrap_or_default(),
             ],
             price,
-        }))
+        })
+    }
+
+    /// Where a model is called.
+    #[cfg(test)]
+    fn url(&self, model: &str, env: &Env) -> Result<String, Failure> {
+        self.remote(model, env).map(|r| r.url.to_string())
     }
 
     /// Looks for local servers, in at most 150 ms; [`Self::default_model`] and [`Self::list`] know what
@@ -137,14 +152,20 @@ impl Models {
     /// All known models, those that can be used now first.
     pub fn list(&self, env: &Env) -> Vec<ModelRow> {
         let found = self.discovery.known();
+        let listed = self.upstream.rows();
         let mut rows = Vec::new();
         for (id, entry) in self.by_rank() {
             let mut ids: Vec<String> = entry.config.models.keys().cloned().collect();
             ids.extend(catalogue::models().filter(|m| m.provider == id).map(|m| m.id.to_owned()));
             ids.extend(found.iter().filter(|f| f.provider == *id).flat_map(|f| f.models.iter().cloned()));
+            let listed = listed.get(id);
+            if entry.usable(env) {
+                ids.extend(listed.into_iter().flat_map(|models| models.keys().cloned()));
+            }
             let mut seen = std::collections::HashSet::new();
             for model in ids.into_iter().filter(|m| seen.insert(m.clone())) {
-                let (mut row, _) = catalogue::describe(id, &model, entry.config.models.get(&model));
+                let said = listed.and_then(|models| models.get(&model));
+                let (mut row, _) = catalogue::describe(id, &model, entry.config.models.get(&model), said);
                 row.missing = entry.missing(env);
                 row.ready = row.missing.is_none();
                 rows.push(row);
@@ -163,7 +184,13 @@ impl Models {
             return rehearsal::row();
         }
         let config = self.providers.get(provider).and_then(|e| e.config.models.get(id));
-        catalogue::describe(provider, id, config).0
+        let listed = self.upstream.rows();
+        catalogue::describe(provider, id, config, listed.get(provider).and_then(|models| models.get(id))).0
+    }
+
+    /// Whether the public list of models knows anything of use here: a provider with a key is on it.
+    pub(crate) fn wants_list(&self, env: &Env) -> bool {
+        self.providers.iter().any(|(id, e)| upstream::lists(id) && e.config.api.is_none() && e.usable(env))
     }
 
     fn by_rank(&self) -> impl Iterator<Item = (&String, &Entry)> {
@@ -186,20 +213,19 @@ impl Entry {
 
 fn entry(id: &str, config: ProviderConfig, rank: usize) -> Entry {
     let known = catalogue::provider(id);
-    let dialect = match config.dialect.as_deref() {
-        None => Ok(known.map_or(Dialect::OpenAi, |p| p.dialect)),
-        Some("anthropic") => Ok(Dialect::Anthropic),
-        Some("openai") => Ok(Dialect::OpenAi),
-        Some(other) => Err(format!(
-            "providers.{id}.dialect: {other:?} is not spoken by this build; use \"openai\" or \"anthropic\""
-        )),
-    };
     let api = match config.api.as_deref().or(known.map(|p| p.api)).filter(|a| !a.is_empty()) {
         None => Err(format!("{id} needs an address: set providers.{id}.api")),
         Some(api) => match Url::parse(api) {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(url),
             _ => Err(format!("providers.{id}.api is no http or https address")),
         },
+    };
+    let dialect = match config.dialect.as_deref() {
+        None => Ok(known.map_or(Dialect::OpenAi, |p| usual(p, api.as_ref().ok()))),
+        Some(word) => Dialect::ALL.into_iter().find(|d| d.word() == word).ok_or_else(|| {
+            let words = Dialect::ALL.map(Dialect::word).join(", ");
+            format!("providers.{id}.dialect: {word:?} is not spoken by this build; it speaks {words}")
+        }),
     };
     let local = known.is_some_and(|p| p.key_env.is_empty());
     let names: Vec<String> = match (&config.key_env, known) {
@@ -212,6 +238,37 @@ fn entry(id: &str, config: ProviderConfig, rank: usize) -> Entry {
     let keys = Arc::new(Keys::new(id, names, config.key_command.clone(), optional));
     let flagship = known.map_or("", |p| p.flagship);
     Entry { config, dialect, api, keys, flagship, rank, local }
+}
+
+/// How a built-in provider is spoken to when nobody says it. What answers at another address than its
+/// own imitates it, and what is imitated is Chat Completions.
+fn usual(provider: &catalogue::Provider, api: Option<&Url>) -> Dialect {
+    if !matches!(provider.dialect, Dialect::Responses | Dialect::Gemini) {
+        return provider.dialect;
+    }
+    let own = Url::parse(provider.api).ok();
+    let host = |url: Option<&Url>| url.and_then(|u| u.host_str().map(str::to_owned)).unwrap_or_default();
+    let (at, home) = (host(api), host(own.as_ref()));
+    // A region stands in front of the name (`eu.api.openai.com`).
+    let same = at == home || at.ends_with(&format!(".{home}"));
+    let compatible = api.is_some_and(|u| u.path().trim_end_matches('/').ends_with("/openai"));
+    if same && !compatible { provider.dialect } else { Dialect::OpenAi }
+}
+
+/// Where a model is called.
+fn endpoint(api: &Url, dialect: Dialect, model: &str) -> Option<Url> {
+    match dialect {
+        Dialect::Anthropic => join(api, "messages"),
+        Dialect::OpenAi => join(api, "chat/completions"),
+        Dialect::Responses => join(api, "responses"),
+        Dialect::Gemini => {
+            // Tuned models have a path of their own.
+            let path = if model.contains('/') { model.to_owned() } else { format!("models/{model}") };
+            let mut url = join(api, &format!("{path}:streamGenerateContent"))?;
+            url.query_pairs_mut().append_pair("alt", "sse");
+            Some(url)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::catalogue::{self, Dialect, Price};
 use super::drive::{self, Decoder, Request};
 use super::errors::{Origin, failure};
 use super::keys::Keys;
-use super::{Call, Failure, FailureKind, Model, Reply, Sink, anthropic, openai};
+use super::{Call, Failure, FailureKind, Model, Reply, Sink, anthropic, gemini, openai, responses};
 use futures_util::future::BoxFuture;
 use glrs_protocol::types::ModelRow;
 use reqwest::Url;
@@ -15,6 +15,37 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+
+/// The body of one call in a dialect.
+pub(crate) fn build(
+    dialect: Dialect,
+    provider: &str,
+    model: &str,
+    call: &Call,
+    options: &[&Map<String, Value>],
+) -> Vec<u8> {
+    match dialect {
+        Dialect::Anthropic => anthropic::request::build(provider, model, call, options),
+        Dialect::OpenAi => openai::request::build(provider, model, call, options),
+        Dialect::Responses => responses::request::build(provider, model, call, options),
+        Dialect::Gemini => gemini::request::build(provider, model, call, options),
+    }
+}
+
+/// What reads one stream of a dialect. `taken` are the ids of calls in the conversation.
+pub(crate) fn decoder(
+    dialect: Dialect,
+    origin: Origin,
+    price: Option<Price>,
+    taken: HashSet<String>,
+) -> Box<dyn Decoder> {
+    match dialect {
+        Dialect::Anthropic => Box::new(anthropic::stream::Stream::new(origin, price, taken)),
+        Dialect::OpenAi => Box::new(openai::stream::Stream::new(origin, price, taken)),
+        Dialect::Responses => Box::new(responses::stream::Stream::new(origin, price, taken)),
+        Dialect::Gemini => Box::new(gemini::stream::Stream::new(origin, price, taken)),
+    }
+}
 
 /// A model behind HTTP.
 pub(crate) struct Remote {
@@ -41,10 +72,7 @@ impl Remote {
         let request =
             Request { url: self.url.clone(), headers: self.headers(call, key.as_deref())?, body: self.body(call), key };
         let taken: HashSet<String> = call.messages.iter().flat_map(|m| m.call_ids()).map(str::to_owned).collect();
-        let mut decoder: Box<dyn Decoder> = match self.dialect {
-            Dialect::Anthropic => Box::new(anthropic::stream::Stream::new(origin.clone(), self.price, taken)),
-            Dialect::OpenAi => Box::new(openai::stream::Stream::new(origin.clone(), self.price, taken)),
-        };
+        let mut decoder = decoder(self.dialect, origin.clone(), self.price, taken);
         let done = drive::drive(&origin, request, &mut *decoder, call, sink, cancel).await;
         if done.as_ref().is_err_and(|f| f.kind == FailureKind::Auth) {
             self.keys.forget().await;
@@ -59,10 +87,7 @@ impl Remote {
             ..call.clone()
         };
         let options = [&self.options[0], &self.options[1]];
-        match self.dialect {
-            Dialect::Anthropic => anthropic::request::build(&self.provider, &self.model, &call, &options),
-            Dialect::OpenAi => openai::request::build(&self.provider, &self.model, &call, &options),
-        }
+        build(self.dialect, &self.provider, &self.model, &call, &options)
     }
 
     fn headers(&self, call: &Call, key: Option<&str>) -> Result<HeaderMap, Failure> {
@@ -74,7 +99,8 @@ impl Remote {
                 map.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
                 Some("x-api-key")
             }
-            Dialect::OpenAi => quirks.key_header,
+            Dialect::OpenAi | Dialect::Responses => quirks.key_header,
+            Dialect::Gemini => Some("x-goog-api-key"),
         };
         if let Some(key) = key {
             let (name, value) = match key_header {

@@ -8,6 +8,7 @@
 //! store's own.
 
 mod blobs;
+mod catalogue;
 mod check;
 mod daemon_log;
 mod disk;

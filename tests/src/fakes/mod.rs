@@ -3,13 +3,15 @@
 //! Owns the server ([`Fake`]): it checks each request as the real provider does, answers the real
 //! error where a rule is broken, records everything, and otherwise streams the next scripted
 //! [`Reply`]. A request nobody scripted is answered 500 and is a violation. Rules live in
-//! [`anthropic`] and [`openai`]; nothing here knows the product.
+//! [`anthropic`], [`openai`], [`responses`] and [`gemini`]; nothing here knows the product.
 
 pub mod anthropic;
+pub mod gemini;
 pub mod http;
 pub mod mcp;
 pub mod openai;
 pub mod reply;
+pub mod responses;
 pub mod rules;
 
 pub use reply::{Gate, Reply};
@@ -30,35 +32,77 @@ pub enum Dialect {
     Anthropic,
     /// OpenAI Chat Completions.
     OpenAi,
+    /// OpenAI Responses.
+    Responses,
+    /// Gemini `generateContent`.
+    Gemini,
 }
 
 impl Dialect {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Anthropic, Self::OpenAi, Self::Responses, Self::Gemini];
+
     /// The word in `providers.<id>.dialect`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic",
             Self::OpenAi => "openai",
+            Self::Responses => "responses",
+            Self::Gemini => "gemini",
         }
     }
 
-    fn path(self) -> &'static str {
+    /// The word with which the output limit stops a model.
+    pub fn length(self) -> &'static str {
         match self {
-            Self::Anthropic => "/v1/messages",
-            Self::OpenAi => "/v1/chat/completions",
+            Self::Anthropic => "max_tokens",
+            Self::OpenAi => "length",
+            Self::Responses => "max_output_tokens",
+            Self::Gemini => "MAX_TOKENS",
         }
+    }
+
+    /// Path of the base URL.
+    fn base(self) -> &'static str {
+        if self == Self::Gemini { "/v1beta" } else { "/v1" }
+    }
+
+    fn takes(self, path: &str) -> bool {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        match self {
+            Self::Anthropic => path == "/v1/messages",
+            Self::OpenAi => path == "/v1/chat/completions",
+            Self::Responses => path == "/v1/responses",
+            Self::Gemini => {
+                // Without `alt=sse` the real one answers with a list, not a stream.
+                path.starts_with("/v1beta/models/") && path.ends_with(":streamGenerateContent") && query == "alt=sse"
+            }
+        }
+    }
+
+    fn key(self, request: &Request) -> Option<String> {
+        let key = match self {
+            Self::Anthropic => request.header("x-api-key"),
+            Self::Gemini => request.header("x-goog-api-key"),
+            Self::OpenAi | Self::Responses => request.header("authorization").and_then(|v| v.strip_prefix("Bearer ")),
+        };
+        key.map(str::to_owned)
     }
 
     fn check(self, request: &Request, body: &Value, issued: &Issued) -> Result<(), Refusal> {
         match self {
             Self::Anthropic => anthropic::check(request, body, issued),
             Self::OpenAi => openai::check(body),
+            Self::Responses => responses::check(request, body, issued),
+            Self::Gemini => gemini::check(request, body, issued),
         }
     }
 
     fn error(self, refusal: &Refusal) -> Value {
         match self {
             Self::Anthropic => anthropic::error(&refusal.kind, &refusal.message),
-            Self::OpenAi => openai::error(&refusal.kind, &refusal.message, refusal.param.as_deref()),
+            Self::OpenAi | Self::Responses => openai::error(&refusal.kind, &refusal.message, refusal.param.as_deref()),
+            Self::Gemini => gemini::error(refusal.status, &refusal.message),
         }
     }
 }
@@ -90,9 +134,21 @@ impl Recorded {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// The messages it carried.
+    /// The messages it carried, under whichever name.
     pub fn messages(&self) -> &[Value] {
-        self.body["messages"].as_array().map_or(&[], Vec::as_slice)
+        ["messages", "input", "contents"].iter().find_map(|k| self.body[*k].as_array()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The system prompt, as the dialect has it.
+    pub fn system(&self) -> &Value {
+        let named = ["system", "instructions", "systemInstruction"].iter().map(|k| &self.body[*k]);
+        named.into_iter().find(|v| !v.is_null()).or(self.messages().first()).unwrap_or(&Value::Null)
+    }
+
+    /// The model it was for: in the body, or in the path.
+    pub fn model(&self) -> &str {
+        let in_path = || self.path.split("/models/").nth(1)?.split(':').next();
+        self.body["model"].as_str().or_else(in_path).unwrap_or_default()
     }
 }
 
@@ -164,16 +220,20 @@ impl Fake {
 
     /// Base URL, as `providers.<id>.api` has it.
     pub fn api(&self) -> String {
-        format!("http://{}/v1", self.addr)
+        format!("http://{}{}", self.addr, self.server.dialect.base())
     }
 
     /// A `providers.<id>` value that leads here: the key comes from `FAKE_KEY`, the models are `m`
-    /// and `n` with windows of 100,000 tokens.
+    /// and `n` with windows of 100,000 tokens, and `gemini-3-m`, of which signatures are demanded.
     pub fn provider(&self) -> Value {
         let model = json!({"metadata": {"name": "Fake", "context": 100_000, "output": 4096}});
         let mut provider = json!({
-            "api": self.api(), "dialect": self.server.dialect.as_str(), "models": {"m": model, "n": model}
+            "api": self.api(), "dialect": self.server.dialect.as_str(),
+            "models": {"m": model, "n": model}
         });
+        if self.server.dialect == Dialect::Gemini {
+            provider["models"]["gemini-3-m"] = model;
+        }
         if self.server.needs_key {
             provider["keyEnv"] = json!("FAKE_KEY");
         }
@@ -271,7 +331,7 @@ impl Server {
     /// Answers one request; an error ends the connection.
     fn request(&self, request: &Request, out: &mut Responder) -> Result<(), http::Ended> {
         let path = request.path.split('?').next().unwrap_or_default();
-        if request.method == "POST" && path == self.dialect.path() {
+        if request.method == "POST" && self.dialect.takes(&request.path) {
             return self.completion(request, out);
         }
         self.inner.update(|s| s.others.push(format!("{} {path}", request.method)));
@@ -287,12 +347,7 @@ impl Server {
     fn completion(&self, request: &Request, out: &mut Responder) -> Result<(), http::Ended> {
         let raw = String::from_utf8_lossy(&request.body).into_owned();
         let body: Value = serde_json::from_str(&raw).unwrap_or(Value::Null);
-        let key = match self.dialect {
-            Dialect::Anthropic => request.header("x-api-key").map(str::to_owned),
-            Dialect::OpenAi => {
-                request.header("authorization").and_then(|v| v.strip_prefix("Bearer ")).map(str::to_owned)
-            }
-        };
+        let key = self.dialect.key(request);
         let (index, decision) = self.inner.update(|s| {
             let verdict = if self.needs_key && key.as_deref().is_none_or(|k| k.trim().is_empty()) {
                 Err(Refusal::new(401, "authentication_error", "x-api-key header is required"))
@@ -351,6 +406,8 @@ impl Server {
         match self.dialect {
             Dialect::Anthropic => anthropic::stream(reply, body, out)?,
             Dialect::OpenAi => openai::stream(reply, body, out)?,
+            Dialect::Responses => responses::stream(reply, body, out)?,
+            Dialect::Gemini => gemini::stream(reply, body, out)?,
         }
         out.end_stream()
     }
@@ -358,3 +415,5 @@ impl Server {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_newer;

@@ -269,11 +269,12 @@ impl Reply {
         self
     }
 
-    /// Gives each tool call without an id one that is unique in its fake.
+    /// Gives each tool call without an id one that is unique in its fake, where calls have ids.
     pub(super) fn name_calls(&mut self, dialect: Dialect, next: &mut u64) {
         let prefix = match dialect {
             Dialect::Anthropic => "toolu_",
-            Dialect::OpenAi => "call_",
+            Dialect::OpenAi | Dialect::Responses => "call_",
+            Dialect::Gemini => return,
         };
         for step in &mut self.steps {
             if let Step::Tool { id, .. } = step {

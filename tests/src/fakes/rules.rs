@@ -1,4 +1,4 @@
-//! What the rules of both dialects share: refusals, names, and what a fake has issued.
+//! What the rules of the dialects share: refusals, names, and what a fake has issued.
 
 use super::reply::{Reply, Step};
 use serde_json::Value;
@@ -43,16 +43,26 @@ pub struct Issued {
     signatures: HashMap<String, String>,
     /// Signature of the reasoning that came before a call, by the call's id.
     before_call: HashMap<String, String>,
+    /// Name, input and signature of calls that carry the signature themselves.
+    signed_calls: Vec<(String, Value, String)>,
 }
 
 impl Issued {
     pub(super) fn remember(&mut self, reply: &Reply) {
         let mut sealed = None;
+        let mut on_next = None;
         for step in &reply.steps {
+            if let Step::Tool { name, input, .. } = step
+                && let Some(signature) = on_next.take()
+            {
+                let input = serde_json::from_str(input).unwrap_or_default();
+                self.signed_calls.push((name.clone(), input, signature));
+            }
             match step {
                 Step::Reasoning { pieces, signature } => {
                     self.signatures.insert(signature.clone(), pieces.concat());
                     sealed = Some(signature.clone());
+                    on_next.clone_from(&sealed);
                 }
                 Step::Tool { id: Some(id), .. } => {
                     if let Some(signature) = &sealed {
@@ -67,6 +77,16 @@ impl Issued {
     /// Whether this reasoning was issued with this signature, unchanged.
     pub fn genuine(&self, text: &str, signature: &str) -> bool {
         self.signatures.get(signature).is_some_and(|t| t == text)
+    }
+
+    /// The text of the reasoning that was issued with this signature.
+    pub fn sealed(&self, signature: &str) -> Option<&str> {
+        self.signatures.get(signature).map(String::as_str)
+    }
+
+    /// Whether a call was issued with this signature on it, unchanged.
+    pub fn signed(&self, name: &str, input: &Value, signature: &str) -> bool {
+        self.signed_calls.iter().any(|(n, i, s)| n == name && i == input && s == signature)
     }
 
     /// Signature of the reasoning that has to stand before a call.

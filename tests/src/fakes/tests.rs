@@ -9,10 +9,12 @@ fn fake(dialect: Dialect) -> Fake {
     fake
 }
 
-fn ask(fake: &Fake, body: &Value) -> (u16, String, bool) {
+pub(super) fn ask(fake: &Fake, body: &Value) -> (u16, String, bool) {
     let (path, key) = match fake.server.dialect {
         Dialect::Anthropic => ("/v1/messages", ("x-api-key", "k")),
         Dialect::OpenAi => ("/v1/chat/completions", ("authorization", "Bearer k")),
+        Dialect::Responses => ("/v1/responses", ("authorization", "Bearer k")),
+        Dialect::Gemini => ("/v1beta/models/gemini-3-m:streamGenerateContent?alt=sse", ("x-goog-api-key", "k")),
     };
     let headers = [key, ("anthropic-version", "2023-06-01"), ("content-type", "application/json")];
     post(fake.addr(), path, &headers, &body.to_string())
@@ -47,7 +49,7 @@ fn results(ids: &[&str]) -> Value {
 }
 
 #[track_caller]
-fn refused(fake: &Fake, body: &Value, words: &str) {
+pub(super) fn refused(fake: &Fake, body: &Value, words: &str) {
     let before = fake.violations().len();
     let (status, text, _) = ask(fake, body);
     assert_eq!(status, 400, "{body} was taken: {text}");

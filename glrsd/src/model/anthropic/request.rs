@@ -6,7 +6,7 @@
 use crate::model::body::Body;
 use crate::model::convert::{self, IdStyle, Said, Turn};
 use crate::model::{Call, ToolSpec};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -56,10 +56,10 @@ enum Block<'a> {
     },
     Thinking {
         thinking: &'a str,
-        signature: String,
+        signature: &'a RawValue,
     },
     RedactedThinking {
-        data: String,
+        data: &'a RawValue,
     },
     #[serde(untagged)]
     Raw(&'a RawValue),
@@ -100,6 +100,16 @@ struct Tool<'a> {
     input_schema: &'a RawValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_control: Option<Mark>,
+}
+
+/// What Anthropic attached to its reasoning, strings as they are written.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Own<'a> {
+    #[serde(borrow, default)]
+    signature: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    redacted_data: Option<&'a RawValue>,
 }
 
 /// The body of one call.
@@ -170,11 +180,11 @@ fn block<'a>(said: &'a Said<'a>) -> Option<Block<'a>> {
     Some(match said {
         Said::Text(text) => Block::Text { text, cache_control: None },
         Said::Call { id, name, input, .. } => Block::ToolUse { id, name, input },
-        Said::Reasoning(text, own) => {
-            let own: Value = serde_json::from_str(own.get()).ok()?;
-            let get = |key: &str| own.get(key).and_then(Value::as_str).map(str::to_owned);
-            match (get("signature"), get("redactedData")) {
-                (Some(signature), _) => Block::Thinking { thinking: text, signature },
+        Said::Reasoning(thinking, own) => {
+            let own: Own<'a> = serde_json::from_str(own.get()).ok()?;
+            let text = |field: Option<&'a RawValue>| field.filter(|f| f.get().starts_with('"'));
+            match (text(own.signature), text(own.redacted_data)) {
+                (Some(signature), _) => Block::Thinking { thinking, signature },
                 (None, Some(data)) => Block::RedactedThinking { data },
                 // Without a signature the API refuses it.
                 (None, None) => return None,

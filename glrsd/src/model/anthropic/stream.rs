@@ -137,17 +137,6 @@ impl Stream {
         let opts = json!({ (self.origin.provider.as_str()): own });
         Part::Reasoning { text: text.to_owned(), opts: serde_json::value::to_raw_value(&opts).ok() }
     }
-
-    fn unique(&mut self, id: &str) -> String {
-        let mut unique = if id.is_empty() { "call_1".to_owned() } else { id.to_owned() };
-        let mut nth = 1;
-        while self.taken.contains(&unique) {
-            nth += 1;
-            unique = if id.is_empty() { format!("call_{nth}") } else { format!("{id}_{nth}") };
-        }
-        self.taken.insert(unique.clone());
-        unique
-    }
 }
 
 impl Decoder for Stream {
@@ -238,7 +227,7 @@ impl Decoder for Stream {
                 }
                 Building::Redacted(data) => parts.push(self.reasoning("", json!({ "redactedData": data }))),
                 Building::Call { id, name, input } => {
-                    let id = self.unique(&id);
+                    let id = convert::unique(&mut self.taken, &id);
                     let input: Box<RawValue> = match convert::tool_input(&input, length && at == last) {
                         Ok(input) => input,
                         Err(why) => {

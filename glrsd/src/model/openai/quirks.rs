@@ -1,6 +1,9 @@
-//! What each provider does differently, in one table.
+//! What each OpenAI-compatible server does differently, in one table.
 //!
-//! Everything else is the same for all. A provider that is not listed gets [`DEFAULT`].
+//! Everything else is the same for all. A provider that is not listed gets [`DEFAULT`], which is what
+//! vLLM, LM Studio and most gateways take. The system prompt is `system` everywhere: OpenAI reads it as
+//! `developer`, and the others do not know that word. Azure's `api-version` stands in its address and
+//! stays there. Reasoning is read under every name that is in use, whoever sends it.
 
 use crate::model::convert::IdStyle;
 
@@ -26,14 +29,16 @@ pub(crate) struct Quirks {
     pub ids: IdStyle,
     /// How reasoning effort is asked for.
     pub effort: Effort,
-    /// Whether its own reasoning goes back as `reasoning_content` inside a tool loop.
-    pub echo: bool,
+    /// Field in which its own reasoning goes back inside a tool loop, where it does.
+    pub echo: Option<&'static str>,
     /// Whether reasoning comes and goes back as `reasoning_details` too (signatures are in there).
     pub details: bool,
     /// Whether a user message may stand directly behind tool results.
     pub user_after_tool: bool,
     /// Whether calls carry a signature (`extra_content`) that has to come back.
     pub signed_calls: bool,
+    /// Whether several calls at once come only when asked for (`parallel_tool_calls`).
+    pub ask_parallel: bool,
     /// Whether the conversation is named for the cache (`prompt_cache_key`).
     pub cache_key: bool,
     /// Whether files that are no images are taken.
@@ -50,20 +55,26 @@ pub(crate) const DEFAULT: Quirks = Quirks {
     stream_options: true,
     ids: IdStyle::Plain(40),
     effort: Effort::Plain,
-    echo: false,
+    echo: None,
     details: false,
     user_after_tool: true,
     signed_calls: false,
+    ask_parallel: false,
     cache_key: false,
     files: false,
     key_header: None,
     cache_header: None,
 };
 
-const TABLE: [(&str, Quirks); 8] = [
-    ("openai", Quirks { max_field: "max_completion_tokens", cache_key: true, files: true, ..DEFAULT }),
-    ("azure", Quirks { max_field: "max_completion_tokens", key_header: Some("api-key"), ..DEFAULT }),
-    ("xai", Quirks { cache_header: Some("x-grok-conv-id"), ..DEFAULT }),
+/// The newer name of the output limit.
+const COMPLETION: &str = "max_completion_tokens";
+
+const TABLE: [(&str, Quirks); 11] = [
+    ("openai", Quirks { max_field: COMPLETION, cache_key: true, files: true, ..DEFAULT }),
+    ("azure", Quirks { max_field: COMPLETION, key_header: Some("api-key"), ..DEFAULT }),
+    ("xai", Quirks { max_field: COMPLETION, cache_header: Some("x-grok-conv-id"), ..DEFAULT }),
+    ("groq", Quirks { max_field: COMPLETION, ..DEFAULT }),
+    ("cerebras", Quirks { max_field: COMPLETION, ..DEFAULT }),
     ("openrouter", Quirks { effort: Effort::Object, details: true, files: true, ..DEFAULT }),
     // Refuses fields it does not know, ids of any other form, and a user behind a tool.
     (
@@ -71,11 +82,24 @@ const TABLE: [(&str, Quirks); 8] = [
         Quirks { stream_options: false, ids: IdStyle::Nine, effort: Effort::No, user_after_tool: false, ..DEFAULT },
     ),
     // Refuses a tool loop whose reasoning does not come back.
-    ("deepseek", Quirks { echo: true, ..DEFAULT }),
+    ("deepseek", Quirks { echo: Some("reasoning_content"), ..DEFAULT }),
+    // Its OpenAI-compatible address.
     ("google", Quirks { signed_calls: true, ..DEFAULT }),
+    ("ollama", Quirks { echo: Some("reasoning"), ..DEFAULT }),
     // Its templates know no effort, and the field would be an error in older builds.
-    ("llamacpp", Quirks { effort: Effort::No, echo: true, ..DEFAULT }),
+    ("llamacpp", Quirks { effort: Effort::No, echo: Some("reasoning_content"), ask_parallel: true, ..DEFAULT }),
 ];
+
+/// Least output limit that the Responses API takes.
+pub(crate) const RESPONSES_OUTPUT_MIN: u64 = 16;
+
+/// Whether a model can be asked to reason in the Responses API: the older ones refuse its fields, and
+/// reasoning in the conversation too. A name nothing is known of is taken for a newer one.
+pub(crate) fn thinks(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let older = ["gpt-3", "gpt-4", "chatgpt-", "gpt-5-chat"];
+    !older.iter().any(|o| name.starts_with(o))
+}
 
 /// The ways of a provider.
 pub(crate) fn of(provider: &str) -> Quirks {

@@ -26,6 +26,8 @@ enum Wire<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         reasoning_content: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         reasoning_details: Option<Box<RawValue>>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<WireCall<'a>>,
@@ -86,6 +88,20 @@ struct Function<'a> {
     arguments: &'a str,
 }
 
+#[derive(Serialize)]
+struct Tool<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Declared<'a>,
+}
+
+#[derive(Serialize)]
+struct Declared<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a RawValue,
+}
+
 /// The body of one call.
 pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<String, Value>]) -> Vec<u8> {
     let quirks = quirks::of(provider);
@@ -108,6 +124,8 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
         body.set("tools", &tools(&call.tools));
         if call.force_text {
             body.set("tool_choice", &"none");
+        } else if quirks.ask_parallel {
+            body.set("parallel_tool_calls", &true);
         }
     }
     let effort = quirks::effort(provider, model, call.variant.as_deref(), !call.tools.is_empty());
@@ -126,14 +144,12 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
     body.into_bytes()
 }
 
-fn tools(specs: &[ToolSpec]) -> Vec<Value> {
+fn tools(specs: &[ToolSpec]) -> Vec<Tool<'_>> {
     specs
         .iter()
-        .map(|t| {
-            // Schemas are ours: nothing in them needs its bytes kept.
-            let schema: Value = serde_json::from_str(t.schema.get()).unwrap_or_else(|_| json!({"type": "object"}));
-            let function = json!({"name": t.name, "description": t.description, "parameters": schema});
-            json!({"type": "function", "function": function})
+        .map(|t| Tool {
+            kind: "function",
+            function: Declared { name: &t.name, description: &t.description, parameters: &t.schema },
         })
         .collect()
 }
@@ -155,7 +171,13 @@ fn wire<'a>(turn: &'a Turn<'a>, quirks: &Quirks, out: &mut Vec<Wire<'a>>) {
 }
 
 fn assistant_text<'a>(text: String) -> Wire<'a> {
-    Wire::Assistant { content: Some(text), reasoning_content: None, reasoning_details: None, tool_calls: Vec::new() }
+    Wire::Assistant {
+        content: Some(text),
+        reasoning_content: None,
+        reasoning: None,
+        reasoning_details: None,
+        tool_calls: Vec::new(),
+    }
 }
 
 fn assistant<'a>(parts: &'a [Said<'a>], quirks: &Quirks) -> Wire<'a> {
@@ -167,7 +189,7 @@ fn assistant<'a>(parts: &'a [Said<'a>], quirks: &Quirks) -> Wire<'a> {
         match part {
             Said::Text(t) => append(&mut text, t, "\n\n"),
             Said::Reasoning(_, own) if quirks.details => reasoning_details = field(own, "reasoning_details"),
-            Said::Reasoning(t, _) if quirks.echo => append(&mut thought, t, ""),
+            Said::Reasoning(t, _) if quirks.echo.is_some() => append(&mut thought, t, ""),
             Said::Call { id, name, input, opts } => tool_calls.push(WireCall {
                 id,
                 kind: "function",
@@ -178,11 +200,13 @@ fn assistant<'a>(parts: &'a [Said<'a>], quirks: &Quirks) -> Wire<'a> {
         }
     }
     // Reasoning belongs to a tool loop; without calls it is not wanted back.
-    let reasoning_content = thought.filter(|_| !tool_calls.is_empty());
+    let thought = thought.filter(|_| !tool_calls.is_empty());
+    let (reasoning, reasoning_content) =
+        if quirks.echo == Some("reasoning") { (thought, None) } else { (None, thought) };
     if text.is_none() && tool_calls.is_empty() {
         text = Some("(no answer)".into());
     }
-    Wire::Assistant { content: text, reasoning_content, reasoning_details, tool_calls }
+    Wire::Assistant { content: text, reasoning_content, reasoning, reasoning_details, tool_calls }
 }
 
 fn append(to: &mut Option<String>, text: &str, between: &str) {

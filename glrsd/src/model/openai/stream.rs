@@ -186,21 +186,8 @@ impl Stream {
         if name.is_empty() { new.saturating_sub(1) } else { new }
     }
 
-    fn unique(&mut self, id: &str) -> String {
-        let base = if id.is_empty() { "call" } else { id };
-        let mut unique = if id.is_empty() { "call_1".to_owned() } else { id.to_owned() };
-        let mut nth = 1;
-        while self.taken.contains(&unique) {
-            nth += 1;
-            unique = format!("{base}_{nth}");
-        }
-        self.taken.insert(unique.clone());
-        unique
-    }
-
     fn opts(&self, own: &str) -> Option<Box<RawValue>> {
-        let provider = serde_json::to_string(&self.origin.provider).ok()?;
-        RawValue::from_string(format!("{{{provider}:{own}}}")).ok()
+        convert::opts_with(&self.origin.provider, own)
     }
 }
 
@@ -297,7 +284,7 @@ impl Decoder for Stream {
         }
         let last = calls.len().saturating_sub(1);
         for (at, call) in calls.into_iter().enumerate() {
-            let id = self.unique(&call.id);
+            let id = convert::unique(&mut self.taken, &call.id);
             let input = if call.name.is_empty() {
                 Err("the call names no tool; it was not run".to_owned())
             } else {

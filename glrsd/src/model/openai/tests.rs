@@ -75,7 +75,9 @@ pub(crate) fn check(provider: &str, body: &Value) {
 #[test]
 fn any_history_becomes_a_legal_request_for_each_provider() {
     let all = messy();
-    for provider in ["openai", "azure", "mistral", "deepseek", "google", "xai", "openrouter", "llamacpp", "someone"] {
+    for provider in
+        ["openai", "azure", "mistral", "deepseek", "google", "xai", "openrouter", "ollama", "llamacpp", "someone"]
+    {
         for end in 1..=all.len() {
             check(provider, &body(provider, &call(&all[..end])).1);
         }
@@ -117,6 +119,14 @@ fn the_table_of_quirks_is_followed() {
     assert_eq!(body("someone", &call).1["stream_options"], json!({"include_usage": true}));
     assert!(body("google", &call).0.contains("skip_thought_signature_validator"));
     assert!(quirks::of("azure").key_header.is_some());
+    for provider in ["xai", "groq", "cerebras", "azure"] {
+        let b = body(provider, &call).1;
+        assert_eq!((&b["max_completion_tokens"], b.get("max_tokens")), (&json!(8_000), None), "{provider}");
+    }
+    let free = Call { force_text: false, ..call.clone() };
+    assert_eq!(body("llamacpp", &free).1["parallel_tool_calls"], true);
+    assert!(body("llamacpp", &call).1.get("parallel_tool_calls").is_none());
+    assert!(body("someone", &free).1.get("parallel_tool_calls").is_none());
     let options = json!({"temperature": 0.2, "messages": []});
     let merged: Value = serde_json::from_slice(&build("x", "m", &call, &[options.as_object().unwrap()])).unwrap();
     assert!(merged["temperature"] == 0.2 && !merged["messages"].as_array().unwrap().is_empty());
@@ -208,7 +218,7 @@ fn reasoning_comes_under_several_names_and_goes_back_where_it_must() {
         messages.push(stored);
         let (raw, _) = body("deepseek", &call(&messages));
         assert!(raw.contains(r#""reasoning_content":"hm""#), "{raw}");
-        for other in ["openai", "mistral", "llamacpp"] {
+        for other in ["openai", "mistral", "llamacpp", "ollama"] {
             assert!(!body(other, &call(&messages)).0.contains("hm\""), "{other}");
         }
     }

@@ -25,7 +25,7 @@ fn refused(models: &Models, name: &str, env: &Env) -> (FailureKind, String) {
 #[test]
 fn names_that_lead_nowhere_say_what_to_do() {
     let models = Models::new(&config(json!({"providers": {
-        "odd": {"api": "http://h/v1", "dialect": "gemini"},
+        "odd": {"api": "http://h/v1", "dialect": "klingon"},
         "bare": {},
         "broken": {"api": "not an address"}
     }})));
@@ -37,7 +37,7 @@ fn names_that_lead_nowhere_say_what_to_do() {
     let (kind, words) = refused(&models, "groq/anything", &env);
     assert!(kind == FailureKind::Auth && words.contains("GROQ_API_KEY"), "{words}");
     assert!(refused(&models, "azure/x", &env).1.contains("providers.azure.api"));
-    assert!(refused(&models, "odd/x", &env).1.contains("gemini"));
+    assert!(refused(&models, "odd/x", &env).1.contains("anthropic, openai, responses, gemini"));
     assert!(refused(&models, "bare/x", &env).1.contains("providers.bare.api"));
     assert!(refused(&models, "broken/x", &env).1.contains("providers.broken.api"));
 }
@@ -140,4 +140,64 @@ async fn keys_options_and_headers_reach_the_request() {
         assert!(head.contains(line), "{line} in {head}");
     }
     assert_eq!((&body["metadata"]["user_id"], &body["top_k"], &body["model"]), (&json!("u"), &json!(3), &json!("m")));
+}
+
+#[test]
+fn each_provider_is_spoken_to_in_the_dialect_of_its_address() {
+    let e = env(&[("OPENAI_API_KEY", "k"), ("GEMINI_API_KEY", "k"), ("ANTHROPIC_API_KEY", "k")]);
+    let url = |providers: serde_json::Value, model: &str| {
+        let models = Models::new(&config(json!({ "providers": providers })));
+        models.url(model, &e).unwrap()
+    };
+    let none = || json!({});
+    assert_eq!(url(none(), "openai/gpt-5"), "https://api.openai.com/v1/responses");
+    assert_eq!(
+        url(none(), "google/gemini-3.8-flash"),
+        "https://generativelanguage.googleapis.com/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
+    );
+    assert!(url(none(), "google/tunedModels/mine").contains("/v1beta/tunedModels/mine:streamGenerateContent?"));
+    assert_eq!(url(none(), "anthropic/claude-opus-5-5"), "https://api.anthropic.com/v1/messages");
+    for (id, api, dialect, want) in [
+        ("openai", "https://eu.api.openai.com/v1", json!(null), "https://eu.api.openai.com/v1/responses"),
+        ("openai", "http://127.0.0.1:9/v1", json!(null), "http://127.0.0.1:9/v1/chat/completions"),
+        ("openai", "http://127.0.0.1:9/v1", json!("responses"), "http://127.0.0.1:9/v1/responses"),
+        ("openai", "https://api.openai.com/v1", json!("openai"), "https://api.openai.com/v1/chat/completions"),
+        (
+            "google",
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            json!(null),
+            "https://generativelanguage.googleapis.com/v1beta/openai/chat/completions",
+        ),
+        ("mine", "http://h/v1?v=2", json!("gemini"), "http://h/v1/models/m:streamGenerateContent?v=2&alt=sse"),
+        (
+            "azure",
+            "https://r.openai.azure.com/openai/v1",
+            json!("responses"),
+            "https://r.openai.azure.com/openai/v1/responses",
+        ),
+    ] {
+        let said = json!({ id: {"api": api, "dialect": dialect, "keyEnv": "OPENAI_API_KEY"} });
+        assert_eq!(url(said, &format!("{id}/m")), want);
+    }
+}
+
+#[tokio::test]
+async fn keys_go_where_each_dialect_looks_for_them() {
+    for (provider, dialect, line) in [
+        ("p", "gemini", "x-goog-api-key: k-1"),
+        ("p", "responses", "authorization: Bearer k-1"),
+        ("azure", "responses", "api-key: k-1"),
+        ("azure", "openai", "api-key: k-1"),
+    ] {
+        let server = Server::start(vec![Answer::typed(500, "text/plain", "no")]).await;
+        let said = json!({"api": server.api(), "dialect": dialect, "keyEnv": "P_KEY"});
+        let models = Models::new(&config(json!({"providers": { provider: said }})));
+        let mut call = ask("hi");
+        call.env = Arc::new(env(&[("P_KEY", "k-1")]));
+        let model = models.resolve(&format!("{provider}/m"), &call.env).unwrap();
+        model.call(&call, &mut Kept::default(), &CancellationToken::new()).await.unwrap_err();
+        let (head, _) = server.requests().remove(0);
+        assert!(head.contains(line), "{dialect}: {head}");
+        assert_eq!(head.matches("k-1").count(), 1, "{head}");
+    }
 }
