@@ -101,8 +101,7 @@ impl Registry {
 
     /// Tells dashboards that a session left memory.
     fn gone(&self, id: &SessionId) {
-        let row = serde_json::json!({"id": id, "gone": true});
-        publish_value(&self.roster, &row);
+        publish(&self.roster, &RosterEvent::Gone(id.clone()));
     }
 
     /// Sends a command to a session, loading it if need be. Waits only for room in its mailbox.
@@ -285,9 +284,9 @@ fn publish_row(feed: &Feed, info: &SessionInfo) {
     }
 }
 
-fn publish_value<T: serde::Serialize>(feed: &Feed, row: &T) {
-    feed.publish(|_| {
-        let row = serde_json::to_string(row).unwrap_or_else(|_| "{}".into());
-        Bytes::from(format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{ROSTER_EVENT}\",\"params\":{{\"session\":{row}}}}}\n"))
-    });
+fn publish(feed: &Feed, event: &RosterEvent) {
+    match event.encode() {
+        Ok(line) => feed.publish(|_| Bytes::from(line)),
+        Err(e) => tracing::error!(error = %e, "a roster event did not serialise"),
+    }
 }
