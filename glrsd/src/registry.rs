@@ -11,7 +11,7 @@ use crate::session::feed::Feed;
 use crate::session::{self, Cmd, Handle, Origin, Shared};
 use crate::store::Store;
 use bytes::Bytes;
-use glrs_protocol::event::ROSTER_EVENT;
+use glrs_protocol::event::RosterEvent;
 use glrs_protocol::params::{OtherFile, SearchHit, SessionList, SessionListResult, SessionNew};
 use glrs_protocol::types::{Mode, SessionInfo, StateName};
 use glrs_protocol::{ErrorKind, RpcError, SessionId};
@@ -280,7 +280,7 @@ fn need(i: &SessionInfo) -> u8 {
 
 fn publish_row(feed: &Feed, info: &SessionInfo) {
     if feed.readers() > 0 {
-        publish_value(feed, info);
+        publish(feed, &RosterEvent::Row(Box::new(info.clone())));
     }
 }
 
