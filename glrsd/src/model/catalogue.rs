@@ -293,6 +293,7 @@ pub(crate) fn describe(
         input_cost: price.map(|p| p.input),
         output_cost: price.map(|p| p.output),
         variants,
+        images: said.images.or(listed.and_then(|l| l.images)).or(known.map(|k| k.images)),
         ready: true,
         missing: None,
     };
