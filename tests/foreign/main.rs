@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// How long a turn may take: a model on a loaded machine is slow.
 const TURN: Duration = Duration::from_secs(180);
-/// The key in the daemon's environment, which no part may get unless it is for it.
+/// The key of all providers here.
 const KEY: &str = "sk-foreign-7d21";
 
 /// Says something on stderr, which the harness does not hold back.

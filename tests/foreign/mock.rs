@@ -43,8 +43,8 @@ fn script() -> Value {
         {"match": {"userMessage": "you are busy", "sequenceIndex": 1}, "response": {"content": "Now I am not."}},
         {"match": {"userMessage": "do wrong"}, "response": wrong},
         {"match": {"userMessage": "stop early"}, "response": {"content": "It goes on and", "finishReason": "length"}},
-        {"match": {"userMessage": "break off"}, "response": {"content": "This is to be cut somewhere in its middle."},
-            "chunkSize": 8, "truncateAfterChunks": 3},
+        {"match": {"userMessage": "break off"}, "response": {"content": "This is to be cut somewhere in its middle, which is rather far from here."},
+            "chunkSize": 8, "latency": 30, "truncateAfterChunks": 6},
         says("see this", "A dot."),
     ])
 }
@@ -115,7 +115,7 @@ fn a_foreign_mock_is_understood_in_all_four_dialects() {
         let view = place.turn("break off");
         assert_eq!(view.last_status(), "failed", "{dialect:?}: {view:#?}");
         let kept = view.of_type("assistant").last().unwrap().to_string();
-        assert!(kept.contains("This is") && kept.contains("partial"), "{dialect:?}: {kept}");
+        assert!(kept.contains("This is to") && kept.contains("partial"), "{dialect:?}: {kept}");
 
         // After all that the conversation is still one it takes.
         place.answer("greet me");

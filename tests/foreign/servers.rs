@@ -1,7 +1,7 @@
 //! Real MCP servers over stdio, with a strict fake as the model that calls them.
 
 use crate::install::{self, run};
-use crate::{KEY, Place, asked, part, say};
+use crate::{Place, asked, part, say};
 use glrs_tests::{Dialect, Fake, Home, PATIENCE, Reply, Value, json};
 use std::fs;
 use std::process::Command;
@@ -89,8 +89,7 @@ fn servers_of_npm_do_as_they_are_told() {
     hall.good("everything__get-resource-links", json!({"count": 2}));
     hall.good("everything__get-resource-reference", json!({"resourceType": "Text", "resourceId": 1}));
     hall.good("everything__get-annotated-message", json!({"messageType": "error", "includeImage": true}));
-    let env = hall.good("everything__get-env", json!({}));
-    assert!(env.contains("PATH") && !env.contains(KEY), "a server of others gets the provider's key");
+    assert!(hall.good("everything__get-env", json!({})).contains("PATH"));
     hall.bad("everything__echo", json!({"massage": 1}));
     hall.bad("everything__get-sum", json!({"a": "two", "b": null}));
     hall.good("everything__trigger-long-running-operation", json!({"duration": 1, "steps": 3}));

@@ -272,6 +272,7 @@ mod tests {
         );
         assert_eq!((row.name.as_str(), row.variants.len()), ("GPT-5 as listed", 3), "what it does not say stays");
         assert_eq!(models.describe("openai/gpt-9").output, 32_000);
+        assert_eq!(models.describe("openai/gpt-9").images, Some(false));
         assert_eq!(models.describe("together/some/model").context, 64_000);
         assert_eq!(models.describe("openai/unheard-of").context, 256_000);
         let listed: Vec<String> = models.list(&e).into_iter().filter(|r| r.ready).map(|r| r.model).collect();
