@@ -104,6 +104,11 @@ fn a_foreign_mock_is_understood_in_all_four_dialects() {
         assert_eq!(view.texts("assistant").last(), Some(&"It goes on and"), "{dialect:?}");
         assert!(view.texts("notice").iter().any(|n| n.contains("output limit")), "{dialect:?}: {view:#?}");
 
+        let view = place.turn("break off");
+        assert_eq!(view.last_status(), "failed", "{dialect:?}: {view:#?}");
+        let kept = view.of_type("assistant").last().unwrap().to_string();
+        assert!(kept.contains("This is to") && kept.contains("partial"), "{dialect:?}: {kept}");
+
         let view = place.turn("do wrong");
         assert_eq!(view.last_status(), "failed", "{dialect:?}");
         assert!(
@@ -111,11 +116,6 @@ fn a_foreign_mock_is_understood_in_all_four_dialects() {
             "{dialect:?}: {:?}",
             view.texts("error")
         );
-
-        let view = place.turn("break off");
-        assert_eq!(view.last_status(), "failed", "{dialect:?}: {view:#?}");
-        let kept = view.of_type("assistant").last().unwrap().to_string();
-        assert!(kept.contains("This is to") && kept.contains("partial"), "{dialect:?}: {kept}");
 
         // After all that the conversation is still one it takes.
         place.answer("greet me");

@@ -16,21 +16,30 @@ struct Hall {
 impl Hall {
     fn new(servers: impl FnOnce(&Home) -> Value) -> Self {
         let fake = Fake::start(Dialect::Anthropic);
+        let mut names = Vec::new();
         let place = Place::with(|home| {
             let mut config = fake.config();
             config["mcpServers"] = servers(home);
+            names.extend(config["mcpServers"].as_object().into_iter().flatten().map(|(name, _)| name.clone()));
             config
         });
         let hall = Self { fake, place };
-        let params = json!({"cwd": hall.place.home.work(), "env": hall.place.home.env(), "start": true});
+        // A turn does not wait long for a server; the next one takes it up.
         let ready = || {
-            let list = hall.place.wire.ok("mcp/list", params.clone());
-            let rows = list["servers"].as_array().cloned().unwrap_or_default();
-            assert!(rows.iter().all(|r| r["state"] != "down"), "{list}");
-            rows.iter().all(|r| r["state"] == "ready").then_some(rows)
+            hall.fake.reply(Reply::say("hello"));
+            let view = hall.place.turn("hello");
+            let told = view.texts("notice").join(" ");
+            assert!(!told.contains("does not run"), "{told}");
+            let request = hall.fake.requests().pop().expect("a request");
+            let tools = request.body["tools"].as_array().cloned().unwrap_or_default();
+            let of = |server: &str| {
+                tools.iter().filter(|t| t["name"].as_str().is_some_and(|n| n.starts_with(server))).count()
+            };
+            let counts: Vec<(String, usize)> = names.iter().map(|n| (n.clone(), of(&format!("mcp__{n}__")))).collect();
+            counts.iter().all(|(_, n)| *n > 0).then_some(counts)
         };
-        for row in glrs_tests::wait::until("the servers are ready", 3 * PATIENCE, ready) {
-            say(&format!("{}: {} tools", row["name"], row["tools"].as_array().map_or(0, Vec::len)));
+        for (name, tools) in glrs_tests::wait::until("the servers are ready", 2 * PATIENCE, ready) {
+            say(&format!("{name}: {tools} tools"));
         }
         hall
     }
