@@ -6,10 +6,9 @@
 use crate::connect::{ConnectError, ConnectOptions};
 use crate::transport;
 use glrs_protocol::error::{ErrorKind, RpcError};
-use glrs_protocol::event::{EventFrame, ROSTER_EVENT, SESSION_EVENT};
+use glrs_protocol::event::{EventFrame, ROSTER_EVENT, RosterEvent, SESSION_EVENT};
 use glrs_protocol::methods::{Method, m};
 use glrs_protocol::params::{Hello, HelloResult, Range};
-use glrs_protocol::types::SessionInfo;
 use glrs_protocol::{PROTOCOL, PROTOCOL_MIN};
 use interprocess::local_socket::tokio::Stream;
 use jsonrpsee::core::client::{
@@ -192,8 +191,8 @@ fn words(e: &Error) -> String {
 pub enum Incoming {
     /// An event of an attached session.
     Session(EventFrame),
-    /// A roster row that changed.
-    Roster(SessionInfo),
+    /// A roster row that changed or went.
+    Roster(RosterEvent),
     /// We read too slowly and events are missing: attach again from what you have.
     Overflow,
     /// The connection is gone, and why. Nothing follows.
@@ -226,8 +225,8 @@ impl Events {
                     // A frame that cannot be read is a missing number: the next one tells.
                     Err(e) => tracing::warn!(error = %e, "unreadable session event"),
                 },
-                Some(Ok(raw)) => match serde_json::from_str(raw.get()) {
-                    Ok(info) => return Incoming::Roster(info),
+                Some(Ok(raw)) => match RosterEvent::parse(raw.get()) {
+                    Ok(event) => return Incoming::Roster(event),
                     Err(e) => tracing::warn!(error = %e, "unreadable roster event"),
                 },
                 Some(Err(e)) => tracing::warn!(error = %e, "unreadable notification"),

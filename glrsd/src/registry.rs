@@ -12,7 +12,7 @@ use crate::session::{self, Cmd, Handle, Origin, Shared};
 use crate::store::Store;
 use bytes::Bytes;
 use glrs_protocol::event::ROSTER_EVENT;
-use glrs_protocol::params::{SearchHit, SessionList, SessionListResult, SessionNew};
+use glrs_protocol::params::{OtherFile, SearchHit, SessionList, SessionListResult, SessionNew};
 use glrs_protocol::types::{Mode, SessionInfo, StateName};
 use glrs_protocol::{ErrorKind, RpcError, SessionId};
 use std::collections::HashMap;
@@ -101,8 +101,7 @@ impl Registry {
 
     /// Tells dashboards that a session left memory.
     fn gone(&self, id: &SessionId) {
-        let row = serde_json::json!({"id": id, "gone": true});
-        publish_value(&self.roster, &row);
+        publish(&self.roster, &RosterEvent::Gone(id.clone()));
     }
 
     /// Sends a command to a session, loading it if need be. Waits only for room in its mailbox.
@@ -198,7 +197,13 @@ impl Registry {
         let filter = Filter { cwd: p.cwd.as_deref(), title: p.query.as_deref(), state: p.state };
         let (sessions, total) = listing::page(&self.shared.store, &self.live_rows(), &filter, start, limit);
         let end = (start + sessions.len()) as u64;
-        Ok(SessionListResult { sessions, cursor: (end < total).then(|| end.to_string()), total })
+        let cursor = (end < total).then(|| end.to_string());
+        // They have no id to be filtered by; whoever looks at all or at broken ones should know.
+        let all = start == 0 && p.query.is_none() && matches!(p.state, None | Some(StateName::Broken));
+        let misnamed = if all { self.shared.store.misnamed().unwrap_or_default() } else { Vec::new() };
+        let others =
+            misnamed.into_iter().map(|(path, why)| OtherFile { path: path.display().to_string(), why }).collect();
+        Ok(SessionListResult { sessions, cursor, total, others })
     }
 
     /// Searches titles and the messages of people and models, newest session first.
@@ -279,9 +284,9 @@ fn publish_row(feed: &Feed, info: &SessionInfo) {
     }
 }
 
-fn publish_value<T: serde::Serialize>(feed: &Feed, row: &T) {
-    feed.publish(|_| {
-        let row = serde_json::to_string(row).unwrap_or_else(|_| "{}".into());
-        Bytes::from(format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{ROSTER_EVENT}\",\"params\":{{\"session\":{row}}}}}\n"))
-    });
+fn publish(feed: &Feed, event: &RosterEvent) {
+    match event.encode() {
+        Ok(line) => feed.publish(|_| Bytes::from(line)),
+        Err(e) => tracing::error!(error = %e, "a roster event did not serialise"),
+    }
 }

@@ -272,9 +272,81 @@ impl EventFrame {
     }
 }
 
+/// What a `roster/event` notification says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RosterEvent {
+    /// A session's row, as it is now.
+    Row(Box<SessionInfo>),
+    /// The session left memory.
+    Gone(SessionId),
+    /// Its reader fell behind, and gets no more: watch again.
+    Lagged,
+}
+
+impl RosterEvent {
+    /// The notification as one line.
+    ///
+    /// # Errors
+    /// When the row does not serialise.
+    pub fn encode(&self) -> Result<String, serde_json::Error> {
+        let params = match self {
+            Self::Row(row) => format!("{{\"session\":{}}}", serde_json::to_string(row)?),
+            Self::Gone(id) => format!("{{\"session\":{{\"id\":\"{id}\",\"gone\":true}}}}"),
+            Self::Lagged => r#"{"lagged":true}"#.to_owned(),
+        };
+        Ok(format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{ROSTER_EVENT}\",\"params\":{params}}}\n"))
+    }
+
+    /// Reads a notification's params.
+    ///
+    /// # Errors
+    /// When they are none of the above.
+    pub fn parse(params: &str) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Params {
+            #[serde(default)]
+            lagged: bool,
+            session: Option<Box<RawValue>>,
+        }
+        #[derive(Deserialize)]
+        struct Gone {
+            id: SessionId,
+            #[serde(default)]
+            gone: bool,
+        }
+        let p: Params = serde_json::from_str(params)?;
+        match p.session {
+            _ if p.lagged => Ok(Self::Lagged),
+            None => Err(serde::de::Error::missing_field("session")),
+            Some(row) => match serde_json::from_str::<Gone>(row.get())? {
+                Gone { id, gone: true } => Ok(Self::Gone(id)),
+                _ => serde_json::from_str(row.get()).map(Self::Row),
+            },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn roster_events_are_read_as_they_are_written() {
+        let row = r#"{"id":"00c0ffee","title":"t","renamed":false,"cwd":"/r","createdAt":"","updatedAt":"","entries":3,
+            "model":"a/b","mode":"ask","state":"running","needsYou":false,"clients":1,"queued":0,"contextTokens":0,
+            "window":256000,"saved":true,"new":"field"}"#;
+        let row: SessionInfo = serde_json::from_str(row).unwrap();
+        for event in [
+            RosterEvent::Row(Box::new(row)),
+            RosterEvent::Gone("00c0ffee".parse().unwrap()),
+            RosterEvent::Lagged,
+        ] {
+            let line: serde_json::Value = event.encode().unwrap().parse().unwrap();
+            assert_eq!(line["method"], ROSTER_EVENT);
+            assert_eq!(RosterEvent::parse(&line["params"].to_string()).unwrap(), event);
+        }
+        assert!(RosterEvent::parse("{}").is_err() && RosterEvent::parse(r#"{"session":{"gone":true}}"#).is_err());
+    }
 
     #[test]
     fn frames_round_trip_and_are_one_line() {

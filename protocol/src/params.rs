@@ -229,6 +229,17 @@ wire! {
         cursor: Option<String>,
         /// How many there are in all.
         total: u64,
+        /// Files among the sessions whose names say no session; with the first page of all or of
+        /// broken sessions.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        others: Vec<OtherFile>,
+    }
+    /// A file that is listed and cannot be opened, since its name is no session's.
+    OtherFile {
+        /// Where it is.
+        path: String,
+        /// What is wrong with it and what to do.
+        why: String,
     }
     /// Searches titles and messages.
     SessionSearch {

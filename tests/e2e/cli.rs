@@ -3,6 +3,7 @@
 use crate::{Scene, home};
 use glrs_tests::process::Proc;
 use glrs_tests::{Cli, Gate, Home, Reply, Value, cli, exe, json};
+use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -120,6 +121,19 @@ fn sessions_are_listed_shown_exported_forked_and_deleted() {
     cli(&home, ["sessions", "delete", &id]).ok();
     assert!(!home.log(&id).exists());
     cli(&home, ["sessions", "show", &id]).code(4);
+}
+
+#[test]
+fn a_file_whose_name_says_no_session_is_told_of() {
+    let home = home();
+    let id = turn(&home, &["-p", "say 2 words"]);
+    let stray = home.sessions().join("my notes.json");
+    fs::copy(home.log(&id), &stray).unwrap();
+    let out = cli(&home, ["sessions", "list", "--all"]).ok();
+    assert!(out.stderr.contains("my notes.json") && out.stderr.contains("rename it"), "{out:?}");
+    assert_eq!(listed(&home, &["--all"]).len(), 1);
+    fs::remove_file(&stray).unwrap();
+    assert!(!cli(&home, ["sessions", "list", "--all"]).ok().stderr.contains("my notes"));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 mod attachments;
 mod bad_input;
+mod brief_quality;
 mod catalogue;
 mod cli;
 mod compaction;

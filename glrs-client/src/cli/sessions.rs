@@ -216,6 +216,10 @@ pub async fn run(ctx: &Ctx, command: SessionsCommand) -> Result<Exit, Failure> {
                 output::json(&list)?;
             } else {
                 output::text(&table(&list, all, jiff::Timestamp::now()))?;
+                for other in &list.others {
+                    let (path, why) = (text::one_line(&other.path), text::one_line(&other.why));
+                    output::note(&format!("not listed: {path}: {why}"));
+                }
             }
         }
         SessionsCommand::Search { text: words, limit, all, json } => {
@@ -485,9 +489,9 @@ mod tests {
         assert_eq!(row(&s, true, now)[2..4], ["needs you", "/r"]);
         s.why = Some("the file is empty".into());
         assert!(row(&s, false, now)[3].contains("the file is empty"));
-        let list = SessionListResult { sessions: vec![s], cursor: None, total: 4 };
+        let list = SessionListResult { sessions: vec![s], cursor: None, total: 4, others: vec![] };
         assert!(table(&list, false, now).contains("… 3 more"));
-        let none = SessionListResult { sessions: vec![], cursor: None, total: 0 };
+        let none = SessionListResult { sessions: vec![], cursor: None, total: 0, others: vec![] };
         assert!(table(&none, false, now).contains("--all"));
     }
 }

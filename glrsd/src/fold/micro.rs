@@ -5,7 +5,7 @@
 
 use super::context::Stored;
 use glrs_protocol::message::{Message, Output, Part};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Start of every marker.
@@ -31,6 +31,7 @@ pub fn entry_of(output: &Output) -> Option<u64> {
 
 /// Puts markers in place of the results of these entries. Messages without one are not touched.
 pub fn apply(stored: &mut [Stored], entries: &HashMap<String, u64>, chosen: &[u64]) {
+    let chosen: HashSet<u64> = chosen.iter().copied().collect();
     for s in stored {
         let hit = |p: &Part| match p {
             Part::ToolResult { id, .. } => entries.get(id).filter(|n| chosen.contains(n)).copied(),

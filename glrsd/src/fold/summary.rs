@@ -79,7 +79,7 @@ pub struct RewoundEntry {
 }
 
 /// A call's key, where it is now.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyAt {
     /// The client's key.
     pub key: String,
@@ -91,8 +91,9 @@ pub struct KeyAt {
     pub removed: bool,
 }
 
-/// What is known of a session besides its context.
-#[derive(Clone, Debug, Default)]
+/// What is known of a session besides its context. It is kept between two loads of a large session
+/// (the store says when that counts); a text that lacks a field is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     person_title: Option<String>,
     model_title: Option<String>,

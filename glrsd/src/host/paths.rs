@@ -127,6 +127,11 @@ impl Paths {
         self.sessions().join("traces").join(format!("{id}.jsonl"))
     }
 
+    /// What is kept of a large session so that it need not be read whole: a cache.
+    pub fn fold(&self, id: &SessionId) -> PathBuf {
+        self.sessions().join("folds").join(format!("{id}.json"))
+    }
+
     /// Prompt history.
     pub fn prompts(&self) -> PathBuf {
         self.sessions().join("prompts.json")

@@ -327,6 +327,7 @@ impl Actor {
         if !self.deleted {
             // What is not synced yet is synced on the way out; a failure was shown already.
             let _ = self.log.sync().await;
+            self.keep_fold();
             if self.live_used && self.is_settled() {
                 let _ = self.live.unlink();
             }

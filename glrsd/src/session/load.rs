@@ -58,6 +58,9 @@ fn read(shared: &Shared, id: &SessionId) -> Result<Loaded, LoadError> {
     let mut results = HashMap::new();
     let mut keys = HashMap::new();
     let recover = !live.is_empty();
+    if !recover && let Some(summary) = shared.store.kept_fold(&log).and_then(|fold| serde_json::from_str(&fold).ok()) {
+        return Ok(Loaded { log, summary, live, results, keys });
+    }
     log.scan(&mut |n, raw| {
         summary.apply(n, raw);
         if !recover {

@@ -52,6 +52,17 @@ impl Actor {
         }
     }
 
+    /// Keeps what is known of the session for its next load, where that saves reading a large log.
+    pub fn keep_fold(&self) {
+        let kept = match serde_json::to_string(&self.summary) {
+            Ok(fold) => self.shared.store.keep_fold(&self.log, &fold).map_err(|e| e.to_string()),
+            Err(e) => Err(e.to_string()),
+        };
+        if let Err(why) = kept {
+            tracing::debug!(session = %self.id, why, "the fold was not kept; the log is read next time");
+        }
+    }
+
     /// Syncs the live journal.
     pub async fn sync_live(&mut self) -> Result<(), RpcError> {
         match self.live.sync().await {

@@ -187,6 +187,14 @@ impl Disk {
         self.sync_dir(dir)
     }
 
+    /// Replaces or makes a whole small file that may be lost: it is not synced.
+    pub(crate) fn put_loosely(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let temp = self.temp(path.parent().unwrap_or(Path::new(".")))?;
+        self.write_at(temp.as_file(), path, bytes, 0)?;
+        self.gate(Op::Rename, path)?;
+        temp.persist(path).map(drop).map_err(|e| e.error)
+    }
+
     /// Copies a range of a file into another: by the kernel where it can, which shares the blocks
     /// on file systems that know how.
     pub(crate) fn copy_range(&self, from: (&File, u64), to: (&File, u64), path: &Path, len: u64) -> io::Result<()> {

@@ -39,6 +39,34 @@ impl Store {
         Ok(rows)
     }
 
+    /// Files among the sessions whose names say no session, with what to do about each. Looked for
+    /// again only when something was made or removed there.
+    ///
+    /// # Errors
+    /// When the sessions' directory itself cannot be read.
+    pub fn misnamed(&self) -> Result<Vec<(PathBuf, String)>, DiskError> {
+        let dirs = [self.0.paths.sessions(), self.0.paths.legacy.clone()];
+        let stamps = dirs.each_ref().map(|dir| stamp_of(dir));
+        let mut known = lock(&self.0.misnamed);
+        if let Some((then, found)) = known.as_ref()
+            && *then == stamps
+        {
+            return Ok(found.clone());
+        }
+        let mut found = Vec::new();
+        for (n, dir) in dirs.iter().enumerate() {
+            match files(dir) {
+                Ok(paths) => found.extend(paths.into_iter().filter_map(|p| named(&stem(&p)).err().map(|why| (p, why)))),
+                Err(e) if n == 0 => return Err(DiskError::new(dir, &e)),
+                // The predecessor's directory is a courtesy.
+                Err(_) => {}
+            }
+        }
+        found.sort();
+        *known = Some((stamps, found.clone()));
+        Ok(found)
+    }
+
     /// The row of one session; `None` when there is none.
     pub fn row(&self, id: &SessionId) -> Option<Row> {
         let (ours, theirs) = (self.0.paths.log(id), self.legacy_path(id));
@@ -110,14 +138,9 @@ impl Inner {
     /// Reads a row, and says whether it holds as long as the file does not change: a file that may
     /// not be read now may be readable later without a change.
     fn read_row(&self, path: &Path, legacy: bool) -> (Row, bool) {
-        let name = stem(path);
-        let id = match name.parse::<SessionId>() {
-            Ok(id) if id.as_str() == name => id,
-            Ok(id) => return (unusable(format!("its name is not in lower case: rename it to {id}.json")), true),
-            Err(_) => {
-                let why = "its name is not a session id: rename it to 8 hex digits or a UUID, with .json behind";
-                return (unusable(why.to_owned()), true);
-            }
+        let id = match named(&stem(path)) {
+            Ok(id) => id,
+            Err(why) => return (unusable(why), true),
         };
         let (mut row, lasting) = match row::of(path, &id, legacy) {
             Ok(row) => (row, true),
@@ -127,6 +150,17 @@ impl Inner {
         };
         row.id = Some(id);
         (row, lasting)
+    }
+}
+
+/// The session that a file's name says, or what to do about the name.
+fn named(name: &str) -> Result<SessionId, String> {
+    match name.parse::<SessionId>() {
+        Ok(id) if id.as_str() == name => Ok(id),
+        Ok(id) => Err(format!("its name is not in lower case: rename it to {id}.json")),
+        Err(_) => {
+            Err("its name is not a session id: rename it to 8 hex digits or a UUID, with .json behind".to_owned())
+        }
     }
 }
 

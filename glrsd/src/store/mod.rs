@@ -13,6 +13,7 @@ mod check;
 mod daemon_log;
 mod disk;
 mod error;
+mod folds;
 mod foreign;
 mod fork;
 mod import;
@@ -73,12 +74,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 /// What all handles of a store share.
+/// What the directories were, and what was found in them.
+type Misnamed = ([Option<Stamp>; 2], Vec<(PathBuf, String)>);
+
 pub(crate) struct Inner {
     paths: Paths,
     disk: Disk,
     pool: Pool,
     /// Rows of files that have not changed since they were read.
     rows: Mutex<HashMap<PathBuf, (Stamp, Cached)>>,
+    /// Files whose names say no session, as long as neither directory changes.
+    misnamed: Mutex<Option<Misnamed>>,
     /// The list and full text in a file, behind the logs.
     index: index::Index,
     /// Held while the prompt history is read and replaced.
@@ -126,6 +132,7 @@ impl Store {
             disk,
             pool,
             rows: Mutex::default(),
+            misnamed: Mutex::default(),
             index: index::Index::default(),
             prompts: Mutex::default(),
             _lock: held,
@@ -237,7 +244,7 @@ impl Store {
         disk.sync_dir(&sessions).map_err(failed(&sessions))?;
         lock(&self.0.rows).remove(&path);
         self.index_touched(id);
-        for file in [paths.live(id), paths.trace(id)].into_iter().chain(side_files(&sessions, id)) {
+        for file in [paths.live(id), paths.trace(id), paths.fold(id)].into_iter().chain(side_files(&sessions, id)) {
             disk.unlink(&file).map_err(failed(&file))?;
         }
         for dir in [paths.artifacts(id), paths.blobs(id)] {
