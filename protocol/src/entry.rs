@@ -16,10 +16,11 @@ use std::borrow::Cow;
 pub struct Attachment {
     /// Path as the person gave it, relative to the session's cwd, or a name for inline data.
     pub path: String,
-    /// Media type; absent means text.
+    /// Media type of inline data; absent means text. What a file is, its bytes tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
-    /// Base64 data, when it does not come from a file the daemon can read.
+    /// Base64 data (standard alphabet, padded) of a PNG, JPEG, GIF or WebP image, a PDF document or a
+    /// text, when it does not come from a file the daemon can read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
 }

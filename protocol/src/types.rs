@@ -555,6 +555,9 @@ pub struct ModelRow {
     /// Reasoning efforts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<String>,
+    /// Whether it takes images, if known; one that takes none is told in words that there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<bool>,
     /// True when it can be used now (a key is there, or none is needed).
     pub ready: bool,
     /// What is missing, when it is not ready.

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what is wrong by panicking")]
 
+mod attachments;
 mod bad_input;
 mod brief_quality;
 mod catalogue;

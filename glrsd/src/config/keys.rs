@@ -227,6 +227,7 @@ const METADATA: &[Key] = &[
     key("inputCost", Kind::Number(f64::MAX, true), "US dollars per million input tokens."),
     key("outputCost", Kind::Number(f64::MAX, true), "US dollars per million output tokens."),
     key("variants", Kind::Texts(Form::Any, false), "Reasoning efforts it takes."),
+    key("images", Kind::Flag, "Whether it takes images; taken to when nothing is known."),
 ];
 
 const MODEL: Key = key(

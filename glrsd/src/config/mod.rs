@@ -62,6 +62,8 @@ pub struct ModelMetadata {
     pub output_cost: Option<f64>,
     /// Reasoning efforts.
     pub variants: Vec<String>,
+    /// Whether it takes images.
+    pub images: Option<bool>,
 }
 
 /// A model of a provider.

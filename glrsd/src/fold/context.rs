@@ -4,8 +4,8 @@
 //! with the brief and what was kept, `rewound{to}` goes back to the state after entry `to`,
 //! recursively. Must not know providers: legality in general is [`super::legal`]'s business.
 
-use glrs_protocol::entry::{self, Entry};
-use glrs_protocol::message::{Message, Role};
+use glrs_protocol::entry::{self, Attachment, Entry};
+use glrs_protocol::message::{Message, Part, Role};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -51,14 +51,25 @@ pub struct Context {
 struct Pending {
     n: u64,
     text: String,
+    /// What came with it.
+    attachments: Vec<Attachment>,
     /// What rides along: commands that people ran before it.
     rides: Vec<String>,
 }
 
 impl Pending {
-    /// The message with what rides along.
-    fn whole(self) -> String {
-        std::iter::once(self.text).chain(self.rides).collect::<Vec<_>>().join("\n\n")
+    /// The message with what rides along. Of files only the entry's own data is there: what a path
+    /// leads to was read by the turn that never came to be recorded.
+    fn whole(self) -> Message {
+        let images = |a: &Attachment| a.media_type.as_ref().is_some_and(|m| m.starts_with("image/"));
+        let (inline, named): (Vec<_>, Vec<_>) =
+            self.attachments.into_iter().partition(|a| a.data.is_some() && images(a));
+        let named = named.into_iter().map(|a| format!("[came with it and was not kept: {}]", a.path));
+        let text = std::iter::once(self.text).chain(named).chain(self.rides).collect::<Vec<_>>().join("\n\n");
+        let files = inline
+            .into_iter()
+            .filter_map(|a| Some(Part::File { kind: "image", media_type: a.media_type?, data: a.data? }));
+        Message { role: Role::User, parts: std::iter::once(Part::Text(text)).chain(files).collect() }
     }
 }
 
@@ -157,7 +168,8 @@ impl Context {
             "turn" => self.turn(n, raw),
             "user" => {
                 if let Ok(Entry::User(u)) = Entry::parse(raw) {
-                    self.pending.push(Pending { n, text: u.text, rides: std::mem::take(&mut self.ran) });
+                    let rides = std::mem::take(&mut self.ran);
+                    self.pending.push(Pending { n, text: u.text, attachments: u.attachments, rides });
                 }
             }
             "tool" => {
@@ -206,7 +218,7 @@ impl Context {
         let orphans = self.pending.len().saturating_sub(users);
         for p in self.pending.drain(..).take(orphans) {
             let n = p.n;
-            self.stored.push(Stored { n, index: 0, message: Arc::new(Message::text(Role::User, p.whole())) });
+            self.stored.push(Stored { n, index: 0, message: Arc::new(p.whole()) });
         }
         self.stored.extend(
             messages
@@ -263,7 +275,7 @@ impl Context {
     }
 
     /// Messages that no turn took up, taken out: whoever starts a turn sends them first.
-    pub fn take_pending(&mut self) -> Vec<String> {
+    pub fn take_pending(&mut self) -> Vec<Message> {
         self.pending.drain(..).map(Pending::whole).collect()
     }
 
@@ -281,7 +293,7 @@ impl Context {
     /// All messages, those not taken up last: what a reader of the file would replay.
     pub fn messages(&self) -> Vec<Arc<Message>> {
         let mut out: Vec<Arc<Message>> = self.stored.iter().map(|s| s.message.clone()).collect();
-        out.extend(self.pending.iter().map(|p| Arc::new(Message::text(Role::User, p.clone().whole()))));
+        out.extend(self.pending.iter().map(|p| Arc::new(p.clone().whole())));
         out
     }
 

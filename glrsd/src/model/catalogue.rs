@@ -293,6 +293,7 @@ pub(crate) fn describe(
         input_cost: price.map(|p| p.input),
         output_cost: price.map(|p| p.output),
         variants,
+        images: said.images.or(listed.and_then(|l| l.images)).or(known.map(|k| k.images)),
         ready: true,
         missing: None,
     };
@@ -327,6 +328,7 @@ mod tests {
     fn configuration_beats_the_table_and_the_unknown_has_defaults() {
         let (row, price) = describe("acme", "zeta", None, None);
         assert_eq!((row.context, row.output, price), (256_000, 32_000, None));
+        assert_eq!((row.images, describe("deepseek", "deepseek-v4-pro", None, None).0.images), (None, Some(false)));
         let metadata = ModelMetadata { context: Some(9_000), input_cost: Some(1.0), ..Default::default() };
         let (row, price) = describe("openai", "gpt-5", Some(&ModelConfig { metadata, ..Default::default() }), None);
         assert_eq!((row.context, row.output), (9_000, 128_000));

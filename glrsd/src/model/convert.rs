@@ -138,6 +138,22 @@ pub(crate) fn turns<'a>(messages: &'a [Arc<Message>], own: &str, style: IdStyle,
     out
 }
 
+/// A message for a model that takes no images: in the place of each it is told that there is one. The
+/// conversation keeps it, for a model that does.
+pub(crate) fn without_images(message: &Arc<Message>) -> Arc<Message> {
+    let image = |p: &Part| matches!(p, Part::File { media_type, .. } if media_type.starts_with("image/"));
+    if !message.parts.iter().any(image) {
+        return Arc::clone(message);
+    }
+    let told = |p: &Part| match p {
+        Part::File { media_type, .. } if image(p) => {
+            Part::Text(format!("[an image ({media_type}) is here, but you are not given images: say so if it matters]"))
+        }
+        other => other.clone(),
+    };
+    Arc::new(Message { role: message.role, parts: message.parts.iter().map(told).collect() })
+}
+
 /// Adds what is missing: results of calls that have none, a first and a last word of the user, and text
 /// before calls where it came the wrong way round.
 fn complete(turns: &mut Vec<Turn<'_>>) {
@@ -358,6 +374,17 @@ mod tests {
         assert!(tool_input("[1]", false).is_err());
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(400), "]".repeat(400));
         assert_eq!(tool_input(&deep, false).unwrap().get(), deep);
+    }
+
+    #[test]
+    fn a_model_without_eyes_is_told_what_it_misses() {
+        let raw = r#"{"role":"user","content":[{"type":"text","text":"see"},{"type":"image","image":"QUJD","mediaType":"image/png"},{"type":"file","data":"QQ==","mediaType":"application/pdf"}]}"#;
+        let seen = Arc::new(Message::parse(raw).unwrap());
+        let told = without_images(&seen);
+        assert!(told.joined_text().contains("an image (image/png)"));
+        assert!(matches!(told.parts[2], Part::File { kind: "file", .. }));
+        let plain = Arc::new(Message::text(Role::User, "x"));
+        assert!(Arc::ptr_eq(&plain, &without_images(&plain)));
     }
 
     #[test]

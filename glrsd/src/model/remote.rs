@@ -3,6 +3,7 @@
 //! Owns: putting key, headers, body and decoder of one call together. Must not know streams' insides.
 
 use super::catalogue::{self, Dialect, Price};
+use super::convert::without_images;
 use super::drive::{self, Decoder, Request};
 use super::errors::{Origin, failure};
 use super::keys::Keys;
@@ -84,6 +85,10 @@ impl Remote {
         let call = Call {
             variant: catalogue::variant(&self.row, call),
             max_output: call.max_output.min(self.row.output),
+            messages: match self.row.images {
+                Some(false) => call.messages.iter().map(without_images).collect(),
+                _ => call.messages.clone(),
+            },
             ..call.clone()
         };
         let options = [&self.options[0], &self.options[1]];

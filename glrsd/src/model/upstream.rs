@@ -59,6 +59,9 @@ pub(crate) struct Listed {
     pub output: u64,
     /// Price, where the list has one.
     pub price: Option<Price>,
+    /// Whether it takes images, where the list says it.
+    #[serde(default)]
+    pub images: Option<bool>,
 }
 
 /// The list, by provider and model id of ours.
@@ -185,7 +188,9 @@ fn read(bytes: &[u8]) -> Option<Rows> {
             };
             let output = number("/limit/output").unwrap_or(super::catalogue::UNKNOWN_OUTPUT).min(context);
             let name = model.get("name").and_then(Value::as_str).unwrap_or(id).to_owned();
-            let listed = Listed { name, context, output, price: price(model) };
+            let inputs = model.pointer("/modalities/input").and_then(Value::as_array);
+            let images = inputs.map(|kinds| kinds.iter().any(|k| k == "image"));
+            let listed = Listed { name, context, output, price: price(model), images };
             rows.entry(ours.to_owned()).or_default().insert(id.clone(), listed);
         }
     }
@@ -216,7 +221,7 @@ mod tests {
         "openai": {"id": "openai", "models": {
             "gpt-5": {"id": "gpt-5", "name": "GPT-5 as listed", "tool_call": true, "reasoning": true,
                 "cost": {"input": 9, "output": 8, "cache_read": 0.5}, "limit": {"context": 500000, "output": 100000}},
-            "gpt-9": {"id": "gpt-9", "name": "GPT-9", "tool_call": true, "limit": {"context": 2000000, "output": 0}},
+            "gpt-9": {"id": "gpt-9", "name": "GPT-9", "tool_call": true, "modalities": {"input": ["text"]}, "limit": {"context": 2000000, "output": 0}},
             "text-embedding-9": {"id": "text-embedding-9", "tool_call": false, "limit": {"context": 8192, "output": 1}},
             "odd": {"tool_call": true, "limit": "?"}
         }},
@@ -267,6 +272,7 @@ mod tests {
         );
         assert_eq!((row.name.as_str(), row.variants.len()), ("GPT-5 as listed", 3), "what it does not say stays");
         assert_eq!(models.describe("openai/gpt-9").output, 32_000);
+        assert_eq!(models.describe("openai/gpt-9").images, Some(false));
         assert_eq!(models.describe("together/some/model").context, 64_000);
         assert_eq!(models.describe("openai/unheard-of").context, 256_000);
         let listed: Vec<String> = models.list(&e).into_iter().filter(|r| r.ready).map(|r| r.model).collect();

@@ -375,7 +375,7 @@ impl Actor {
         let mut messages: Vec<Message> = users.iter().map(|m| (**m).clone()).collect();
         if messages.is_empty() {
             let pending = self.ctx.as_mut().map(Context::take_pending).unwrap_or_default();
-            messages.extend(pending.into_iter().map(|t| Message::text(Role::User, t)));
+            messages.extend(pending);
         }
         for part in live.parts.values() {
             match part.piece {

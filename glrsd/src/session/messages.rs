@@ -7,25 +7,52 @@
 use super::actor::Actor;
 use super::queue::Waiting;
 use crate::tools::history;
+use crate::turn::attach::{self, Taken};
 use crate::turn::prompt;
+use glrs_protocol::entry::{Attachment, Entry};
 use glrs_protocol::message::{Message, Part, Role};
+use std::path::PathBuf;
 use std::sync::Arc;
+
+/// What came with messages, read now. The bytes go into the conversation itself: what becomes of the
+/// files afterwards changes nothing.
+async fn taken_along(cwd: PathBuf, rows: &[Waiting]) -> Vec<Vec<Taken>> {
+    if rows.iter().all(|w| w.row.attachments.is_empty()) {
+        return Vec::new();
+    }
+    let all: Vec<Vec<Attachment>> = rows.iter().map(|w| w.row.attachments.clone()).collect();
+    let read = tokio::task::spawn_blocking(move || {
+        let mut room = attach::IMAGES_MAX;
+        all.iter().map(|a| attach::read(&cwd, a, &mut room)).collect()
+    });
+    read.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "what came with a message was not read");
+        Vec::new()
+    })
+}
 
 impl Actor {
     /// The messages a turn starts with: those that no turn took up, then these.
-    pub(super) fn user_messages(&mut self, rows: &[Waiting]) -> Vec<Arc<Message>> {
+    pub(super) async fn user_messages(&mut self, rows: &[Waiting]) -> Vec<Arc<Message>> {
         let rides = self.ctx.as_mut().map(|c| c.take_rides(rows.len())).unwrap_or_default();
         let mut orphans = self.ctx.as_mut().map(crate::fold::Context::take_pending).unwrap_or_default();
         // The last ones are this turn's own entries.
         orphans.truncate(orphans.len().saturating_sub(rows.len()));
-        let mut out: Vec<Arc<Message>> = orphans.into_iter().map(|t| Arc::new(Message::text(Role::User, t))).collect();
-        out.extend(self.row_messages(rows, true, rides));
+        let mut out: Vec<Arc<Message>> = orphans.into_iter().map(Arc::new).collect();
+        out.extend(self.row_messages(rows, true, rides).await);
         out
     }
 
     /// Messages with what rides along. `place`: also where the conversation is, and what there is
     /// to be reminded of. `rides`: what people ran themselves since the message before.
-    pub(super) fn row_messages(&mut self, rows: &[Waiting], place: bool, rides: Vec<String>) -> Vec<Arc<Message>> {
+    pub(super) async fn row_messages(
+        &mut self,
+        rows: &[Waiting],
+        place: bool,
+        rides: Vec<String>,
+    ) -> Vec<Arc<Message>> {
+        let mut taken = taken_along(self.cwd.clone(), rows).await.into_iter();
+        let mut notices = Vec::new();
         let found = prompt::instructions(&self.config.root, &self.cwd);
         let hash = super::sending::params_hash(&found.iter().map(|(_, t)| t.as_str()).collect::<Vec<_>>());
         let fresh = place && self.told.as_ref() != Some(&hash);
@@ -36,13 +63,13 @@ impl Actor {
         }
         let mut out = Vec::new();
         for (i, w) in rows.iter().enumerate() {
-            let files: Vec<String> = w
-                .row
-                .attachments
-                .iter()
-                .filter(|a| a.data.is_none())
-                .map(|a| prompt::attachment(&self.cwd, &a.path))
-                .collect();
+            let mut parts = vec![Part::Text(w.row.text.clone())];
+            let mut files = Vec::new();
+            for t in taken.next().unwrap_or_default() {
+                files.push(t.text);
+                parts.extend(t.part);
+                notices.extend(t.notice);
+            }
             let first = i == 0 && fresh;
             let block = prompt::context_block(
                 first.then_some(self.cwd.as_path()),
@@ -50,15 +77,6 @@ impl Actor {
                 &files,
                 if i == 0 { &reminders } else { &[] },
             );
-            let mut parts = vec![Part::Text(w.row.text.clone())];
-            parts.extend(w.row.attachments.iter().filter_map(|a| {
-                let data = a.data.clone()?;
-                Some(Part::File {
-                    kind: "image",
-                    media_type: a.media_type.clone().unwrap_or_else(|| "image/png".into()),
-                    data,
-                })
-            }));
             if !block.is_empty() {
                 parts.push(Part::Text(block));
             }
@@ -67,6 +85,14 @@ impl Actor {
         if fresh {
             self.told = Some(hash);
         }
+        let images = out.iter().flat_map(|m| &m.parts).any(|p| matches!(p, Part::File { kind: "image", .. }));
+        if images && self.shared.models.describe(&self.config, &self.model).images == Some(false) {
+            notices.push(format!("({} takes no images: it is told that there is one)", self.model));
+        }
+        let at = self.now();
+        let entries: Vec<Entry> = notices.into_iter().map(|n| Entry::notice(n, &at)).collect();
+        let recorded = self.record(&entries);
+        self.publish_entries(recorded);
         out
     }
 

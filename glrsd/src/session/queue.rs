@@ -1,5 +1,6 @@
 //! The queue: rows that wait, their order and versions. Pure; the actor makes each change durable.
 
+use glrs_protocol::entry::Attachment;
 use glrs_protocol::types::{QueueRow, SendMode};
 use glrs_protocol::{ErrorKind, RpcError};
 use serde::{Deserialize, Serialize};
@@ -94,7 +95,9 @@ impl Queue {
             return Err(too_much("message text", MAX_TEXT, words));
         }
         let others = self.rows.iter().filter(|w| Some(w.row.row) != instead);
-        if others.map(|w| weight(&w.row.text)).sum::<usize>() + new > MAX_WAITING {
+        let data = |a: &Attachment| a.data.as_ref().map_or(0, String::len);
+        let all = |w: &Waiting| weight(&w.row.text) + w.row.attachments.iter().map(data).sum::<usize>();
+        if others.map(all).sum::<usize>() + new > MAX_WAITING {
             let words = "the waiting messages are too large together: let some run or take some back";
             return Err(too_much("queue bytes", MAX_WAITING, words));
         }

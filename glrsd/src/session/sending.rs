@@ -10,13 +10,15 @@ use super::queue::Waiting;
 use super::{Reply, Who};
 use crate::config::Delivery;
 use crate::fold::summary::Removed;
-use glrs_protocol::entry::Entry;
+use crate::turn::attach;
+use glrs_protocol::entry::{Attachment, Entry};
 use glrs_protocol::frame::MAX_QUEUE_ROWS;
 use glrs_protocol::params::{
     InterruptResult, QueueEdit, QueueMove, QueueRemove, QueueResult, ReleaseResult, Send, SendResult,
 };
 use glrs_protocol::types::{QueueRow, SendMode};
 use glrs_protocol::{ErrorKind, RpcError};
+use std::path::PathBuf;
 
 /// Hash of what makes two calls with one key the same call.
 pub(super) fn params_hash(parts: &[&str]) -> String {
@@ -38,6 +40,16 @@ pub(super) fn key_conflict(key: &str) -> RpcError {
 
 fn result(outcome: &str, row: Option<u64>, entry: Option<u64>) -> SendResult {
     SendResult { outcome: outcome.to_owned(), row, entry }
+}
+
+/// Whether what comes with a message can go along. Looked at away from here: a disk may be slow.
+async fn check_attachments(cwd: PathBuf, attachments: &[Attachment]) -> Result<(), RpcError> {
+    if attachments.is_empty() {
+        return Ok(());
+    }
+    let attachments = attachments.to_vec();
+    let checked = tokio::task::spawn_blocking(move || attach::check(&cwd, &attachments)).await;
+    checked.map_err(|e| RpcError::internal(e.to_string()))?.map_err(RpcError::from)
 }
 
 impl Actor {
@@ -87,6 +99,9 @@ impl Actor {
                 ErrorKind::ShuttingDown,
                 "the daemon is stopping: send again in a moment",
             )));
+        }
+        if let Err(e) = check_attachments(self.cwd.clone(), &p.attachments).await {
+            return reply(Err(e));
         }
         if self.queue.rows.len() >= MAX_QUEUE_ROWS {
             let kind = ErrorKind::Limit { what: "queue rows".into(), max: MAX_QUEUE_ROWS as u64 };

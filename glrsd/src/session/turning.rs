@@ -71,10 +71,15 @@ impl Actor {
     /// Starts the turn of messages that are in the log.
     pub(super) async fn start_turn(&mut self, user: u64, rows: Vec<Waiting>) {
         let folded = self.fold_context().await;
-        let users = self.user_messages(&rows);
+        let users = self.user_messages(&rows).await;
+        let keep = rows.iter().any(|w| !w.row.attachments.is_empty());
         let model = self.resolve_model();
         self.starting = None;
         self.begin(user, users, Vec::new());
+        if keep {
+            // The files may be gone when the daemon comes back.
+            self.note_step();
+        }
         if let Err(why) = folded {
             return self.settle(End::Failed(Box::new(Failure::of(FailureKind::Protocol, why)))).await;
         }
@@ -201,19 +206,24 @@ impl Actor {
         let steers = self.take_steers().await;
         if !steers.is_empty() {
             let rides = self.ctx.as_mut().map(|c| c.take_rides(steers.len())).unwrap_or_default();
-            let messages = self.row_messages(&steers, false, rides);
+            let messages = self.row_messages(&steers, false, rides).await;
             if let Some(ctx) = &mut self.ctx {
                 // Their entries are pending in the fold; this turn sends them.
                 ctx.take_pending();
             }
             let joined = if self.config.config.steering_mode == Delivery::All && messages.len() > 1 {
                 let text = messages.iter().map(|m| m.joined_text()).collect::<Vec<_>>().join("\n\n");
-                vec![Arc::new(Message::text(Role::User, text))]
+                let files = messages.iter().flat_map(|m| &m.parts).filter(|p| matches!(p, Part::File { .. }));
+                let parts = std::iter::once(Part::Text(text)).chain(files.cloned()).collect();
+                vec![Arc::new(Message { role: Role::User, parts })]
             } else {
                 messages
             };
             if let Some(r) = &mut self.running {
                 r.users.extend(joined);
+            }
+            if steers.iter().any(|w| !w.row.attachments.is_empty()) {
+                self.note_step();
             }
         }
         // After a restart the model is looked up once its key is there: whoever attached brought it.

@@ -5,6 +5,7 @@
 //! actor for each step's messages and reports everything as [`Event`]s, in order, through one
 //! bounded channel. Must not know logs, queues or clients.
 
+pub mod attach;
 pub mod prompt;
 pub mod vitals;
 

@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 
 /// Most bytes of one instructions file that are sent.
 const INSTRUCTIONS_MAX: usize = 64 * 1024;
-/// Most bytes of one attached text file that are sent.
-pub const ATTACHMENT_MAX: usize = 256 * 1024;
 /// Name of the instructions file.
 const INSTRUCTIONS: &str = "AGENTS.md";
 
@@ -50,26 +48,6 @@ pub fn instructions(root: &Path, cwd: &Path) -> Vec<(PathBuf, String)> {
             (!text.trim().is_empty()).then_some((path, text))
         })
         .collect()
-}
-
-/// A file that came with a message, as text for the model.
-pub fn attachment(cwd: &Path, path: &str) -> String {
-    let full = cwd.join(path);
-    match std::fs::metadata(&full) {
-        Ok(m) if m.is_dir() => format!("<file path=\"{path}\">\n[a directory; use glob to look into it]\n</file>"),
-        Ok(m) if m.len() > ATTACHMENT_MAX as u64 => {
-            format!(
-                "<file path=\"{path}\">\n[{} bytes: too large to attach; use read with offset and limit]\n</file>",
-                m.len()
-            )
-        }
-        Ok(_) => match std::fs::read(&full) {
-            Ok(bytes) if bytes.contains(&0) => format!("<file path=\"{path}\">\n[a binary file]\n</file>"),
-            Ok(bytes) => format!("<file path=\"{path}\">\n{}\n</file>", String::from_utf8_lossy(&bytes)),
-            Err(e) => format!("<file path=\"{path}\">\n[could not be read: {e}]\n</file>"),
-        },
-        Err(e) => format!("<file path=\"{path}\">\n[could not be read: {e}]\n</file>"),
-    }
 }
 
 /// What begins the block that rides behind a message's words.
@@ -122,10 +100,10 @@ mod tests {
         std::fs::write(cwd.join("AGENTS.md"), "deep").unwrap();
         let found: Vec<String> = instructions(&root, &cwd).into_iter().map(|(_, t)| t).collect();
         assert_eq!(found, ["top", "deep"]);
-        let block = context_block(Some(&cwd), &instructions(&root, &cwd), &[attachment(&cwd, "nope")], &[]);
+        let block = context_block(Some(&cwd), &instructions(&root, &cwd), &["<file>".to_owned()], &[]);
         assert!(
             block.starts_with("<context>\nWorking directory: ")
-                && block.contains("could not be read")
+                && block.contains("<file>")
                 && block.ends_with("</context>")
         );
         assert_eq!(context_block(None, &[], &[], &[]), "");

@@ -47,6 +47,7 @@ pub(crate) fn row() -> ModelRow {
         input_cost: Some(0.0),
         output_cost: Some(0.0),
         variants: Vec::new(),
+        images: Some(false),
         ready: true,
         missing: None,
     }

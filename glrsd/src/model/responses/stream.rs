@@ -35,13 +35,20 @@ enum Building {
     Unknown(Option<String>),
 }
 
+/// An output item. Some servers leave the index out and name items only by their id.
+struct Item {
+    index: u64,
+    id: String,
+    building: Building,
+}
+
 /// Reads one stream.
 pub(crate) struct Stream {
     origin: Origin,
     price: Option<Price>,
     /// Ids of calls already in the conversation.
     taken: HashSet<String>,
-    items: Vec<(u64, Building)>,
+    items: Vec<Item>,
     usage: Option<Value>,
     refused: bool,
     stop: Option<Stop>,
@@ -85,18 +92,31 @@ impl Stream {
         Ok(v)
     }
 
-    /// The item an event speaks of: by its index, else the last; made when nothing announced it.
+    /// The item an event speaks of: by its index, else by its id.
+    fn find(&self, v: &Value) -> Option<usize> {
+        match v.get("output_index").and_then(Value::as_u64) {
+            Some(i) => self.items.iter().rposition(|item| item.index == i),
+            None => {
+                let id = item_id(v);
+                self.items.iter().rposition(|item| !id.is_empty() && item.id == id)
+            }
+        }
+    }
+
+    /// The item an event speaks of; where neither tells, the last; made when nothing announced it.
     fn item(&mut self, v: &Value, fresh: impl FnOnce() -> Building) -> &mut Building {
         let index = v.get("output_index").and_then(Value::as_u64);
-        let at = match index {
-            Some(i) => self.items.iter().rposition(|(n, _)| *n == i),
-            None => self.items.len().checked_sub(1),
-        };
-        let at = at.unwrap_or_else(|| {
-            self.items.push((index.unwrap_or(self.items.len() as u64), fresh()));
+        let last = if index.is_none() { self.items.len().checked_sub(1) } else { None };
+        let at = self.find(v).or(last).unwrap_or_else(|| {
+            self.push(v, fresh());
             self.items.len() - 1
         });
-        &mut self.items[at].1
+        &mut self.items[at].building
+    }
+
+    fn push(&mut self, v: &Value, building: Building) {
+        let index = v.get("output_index").and_then(Value::as_u64).unwrap_or(self.items.len() as u64);
+        self.items.push(Item { index, id: item_id(v).to_owned(), building });
     }
 
     fn say(&mut self, v: &Value, out: &mut Vec<Chunk>) {
@@ -127,20 +147,18 @@ impl Stream {
     /// An item begins.
     fn open(&mut self, v: &Value, out: &mut Vec<Chunk>) {
         let item = v.get("item").unwrap_or(&Value::Null);
-        let index = v.get("output_index").and_then(Value::as_u64).unwrap_or(self.items.len() as u64);
         let building = begun(item);
         if let Building::Call { name, .. } = &building {
             out.push(Chunk::Tool(name.clone()));
         }
-        self.items.push((index, building));
+        self.push(v, building);
     }
 
     /// An item is done: what it says of itself holds, whatever came in pieces.
     fn close(&mut self, v: &Value, raw: &RawValue, out: &mut Vec<Chunk>) {
         let item = v.get("item").unwrap_or(&Value::Null);
         let index = v.get("output_index").and_then(Value::as_u64);
-        let known = index.is_some_and(|i| self.items.iter().any(|(n, _)| *n == i));
-        if !known && (index.is_some() || self.items.is_empty()) {
+        if self.find(v).is_none() && (index.is_some() || self.items.is_empty()) {
             self.open(v, out);
         }
         let building = self.item(v, || Building::Unknown(None));
@@ -227,6 +245,13 @@ fn phase(item: &Value) -> Option<String> {
     item.get("phase").and_then(Value::as_str).map(str::to_owned)
 }
 
+/// The id of the item an event speaks of, by whichever name it has.
+fn item_id(v: &Value) -> &str {
+    let item = v.get("item").unwrap_or(&Value::Null);
+    let names = [text(v, "item_id"), text(item, "id"), text(item, "call_id")];
+    names.into_iter().find(|id| !id.is_empty()).unwrap_or("")
+}
+
 /// `call_id` pairs a call with its result; the item's own id serves where a server has no other.
 fn call_id(item: &Value) -> &str {
     [text(item, "call_id"), text(item, "id")].into_iter().find(|id| !id.is_empty()).unwrap_or("")
@@ -305,7 +330,7 @@ impl Decoder for Stream {
         let parts: Vec<Part> = self
             .items
             .iter()
-            .filter_map(|(_, b)| match b {
+            .filter_map(|item| match &item.building {
                 Building::Text { text, .. } if !text.is_empty() => Some(Part::Text(text.clone())),
                 // What it led to is missing, so it cannot go back: it is kept to be looked at.
                 Building::Thought { text, .. } if !text.is_empty() => {
@@ -331,11 +356,11 @@ impl Decoder for Stream {
         let mut stop = self.stop.take().unwrap_or(Stop::End);
         let own = own_key(&self.origin.provider);
         let mut items = std::mem::take(&mut self.items);
-        items.sort_by_key(|(index, _)| *index);
+        items.sort_by_key(|item| item.index);
         let last = items.len().saturating_sub(1);
         let (mut parts, mut cut) = (Vec::new(), Vec::new());
-        for (at, (_, item)) in items.into_iter().enumerate() {
-            match item {
+        for (at, item) in items.into_iter().enumerate() {
+            match item.building {
                 Building::Text { text, .. } if text.is_empty() => {}
                 Building::Text { text, phase } => {
                     parts.extend(phase.and_then(|p| tagged_block(&own, &json!({ "phase": p }).to_string())));

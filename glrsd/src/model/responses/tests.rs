@@ -311,3 +311,39 @@ fn failures_have_their_kind() {
     s.event(&delta("output_text", 0, "half").to_string(), &mut Vec::new()).unwrap();
     assert!(!s.complete() && matches!(&s.partial().unwrap().parts[..], [Part::Text(t)] if t == "half"));
 }
+
+#[test]
+fn items_without_an_index_are_known_by_their_ids() {
+    // As llama.cpp has it: all items are done at the end, and calls are announced without an `id`.
+    let call =
+        |id: &str, args: &str| json!({"type": "function_call", "call_id": id, "name": "read", "arguments": args});
+    let sealed = json!({"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}], "encrypted_content": ""});
+    let message = json!({"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "both"}]});
+    let event = |kind: &str, item: &Value| json!({"type": format!("response.output_item.{kind}"), "item": item});
+    let more = |kind: &str, id: &str, delta: &str| json!({"type": format!("response.{kind}.delta"), "item_id": id, "delta": delta});
+    let (reply, _) = decode(&[
+        event("added", &json!({"type": "reasoning", "id": "rs_1", "summary": []})),
+        more("reasoning_text", "rs_1", "hm"),
+        event("added", &json!({"type": "message", "id": "msg_1", "content": []})),
+        more("output_text", "msg_1", "both"),
+        event("added", &call("fc_a", "")),
+        event("added", &call("fc_b", "")),
+        more("function_call_arguments", "fc_a", r#"{"path":"#),
+        more("function_call_arguments", "fc_b", r#"{"path":"b"}"#),
+        more("function_call_arguments", "fc_a", r#""a"}"#),
+        event("done", &sealed),
+        event("done", &message),
+        event("done", &call("fc_a", r#"{"path":"a"}"#)),
+        event("done", &call("fc_b", r#"{"path":"b"}"#)),
+        completed(),
+    ]);
+    let calls: Vec<(&str, &str)> = reply
+        .message
+        .parts
+        .iter()
+        .filter_map(|p| if let Part::ToolCall { id, input, .. } = p { Some((id.as_str(), input.get())) } else { None })
+        .collect();
+    assert_eq!(calls, [("fc_a", r#"{"path":"a"}"#), ("fc_b", r#"{"path":"b"}"#)]);
+    assert_eq!(reply.message.joined_text(), "both");
+    assert!(matches!(&reply.message.parts[0], Part::Reasoning { text, opts: Some(_) } if text == "hm"));
+}
