@@ -219,7 +219,8 @@ fn esc_stops_the_children_and_each_says_so_on_record() {
         let view = bob.wait_quiet(child);
         assert_eq!((view.last_status(), view.requests.len()), ("interrupted", 0));
     }
-    scene.fake.wait_aborted(1);
+    let cut = || scene.fake.requests().iter().any(|r| r.aborted).then_some(());
+    until("the model call is cut off", PATIENCE, cut);
     assert!(!scene.home.file("b.txt").exists());
     // The parent goes on.
     assert_eq!(scene.wire.turn(&scene.id, "go on").last_status(), "done");

@@ -331,7 +331,8 @@ impl Actor {
             assistant.iter().flat_map(|m| &m.parts).filter_map(|p| call_state(p, results)).collect();
         let unfinished: Vec<&CallState> = calls.iter().filter(|c| c.output.is_none()).collect();
         // Nobody waits any more for what a child did: it is over with its parent's call.
-        let waits = !(self.summary.child && self.summary.task == user)
+        let delegated = self.summary.child && self.summary.task == user;
+        let waits = !delegated
             && !unfinished.is_empty()
             && unfinished.iter().all(|c| !live.ran.contains(&c.call.id))
             && live.requests.iter().any(|r| unfinished.iter().any(|c| c.call.id == r.call_id));
