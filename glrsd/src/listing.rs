@@ -6,7 +6,7 @@
 //! connections, or how sessions are loaded.
 
 use crate::host::clock;
-use crate::store::{Candidate, Row, Slot, Store, Want};
+use crate::store::{Candidate, Children, Row, Slot, Store, Want};
 use glrs_protocol::SessionId;
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::params::SearchHit;
@@ -28,6 +28,8 @@ pub struct Filter<'a> {
     pub title: Option<&'a str>,
     /// Only those in this state.
     pub state: Option<StateName>,
+    /// Which of those that do tasks of others.
+    pub children: Children<'a>,
 }
 
 /// Sessions of one directory, however their files write it. Each way is looked up once.
@@ -80,10 +82,13 @@ fn scan(store: &Store, live: &HashSet<&SessionId>) -> Vec<(i64, SessionInfo)> {
 pub fn page(store: &Store, live: &[SessionInfo], f: &Filter<'_>, skip: usize, most: usize) -> (Vec<SessionInfo>, u64) {
     let dir = Dir::new(f.cwd);
     let title = f.title.map(str::to_lowercase);
+    let there =
+        |id: &str| live.iter().any(|i| i.id.as_str() == id) || id.parse().is_ok_and(|id: SessionId| store.exists(&id));
     let fits = |i: &SessionInfo| {
         f.state.is_none_or(|s| i.state == s)
             && title.as_ref().is_none_or(|t| i.title.to_lowercase().contains(t.as_str()))
             && dir.fits(&i.cwd)
+            && f.children.fits(i.parent.as_deref().filter(|_| i.child), &there)
     };
     let mut given: Vec<&SessionInfo> = live.iter().filter(|i| fits(i)).collect();
     given.sort_by_cached_key(|i| key(i));
@@ -92,6 +97,7 @@ pub fn page(store: &Store, live: &[SessionInfo], f: &Filter<'_>, skip: usize, mo
         cwd: f.cwd.is_some().then_some(&cwd as &dyn Fn(&str) -> bool),
         title: title.as_deref(),
         broken: f.state.map(|s| s == StateName::Broken),
+        children: f.children,
         given_only: !matches!(f.state, None | Some(StateName::Broken | StateName::Unloaded)),
         without: live.iter().map(|i| i.id.as_str()).collect(),
         given: given.iter().map(|i| (instant(&i.updated_at), i.id.as_str())).collect(),
@@ -249,6 +255,7 @@ fn stored(row: Row) -> Option<SessionInfo> {
         window: 0,
         saved: true,
         parent: row.parent,
+        child: row.child,
         why: row.broken,
         legacy: row.legacy,
     })

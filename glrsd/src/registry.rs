@@ -9,9 +9,9 @@ use crate::listing::{self, Filter, canonical_text, instant};
 use crate::model::ModelSets;
 use crate::session::feed::Feed;
 use crate::session::{self, Cmd, Handle, Origin, Shared};
-use crate::store::Store;
+use crate::store::{Children, Store};
 use bytes::Bytes;
-use glrs_protocol::event::ROSTER_EVENT;
+use glrs_protocol::event::RosterEvent;
 use glrs_protocol::params::{OtherFile, SearchHit, SessionList, SessionListResult, SessionNew};
 use glrs_protocol::types::{Mode, SessionInfo, StateName};
 use glrs_protocol::{ErrorKind, RpcError, SessionId};
@@ -51,6 +51,10 @@ impl Registry {
                 envs: crate::host::env::Envs::default(),
                 config: crate::config::Cache::default(),
                 on_change: Box::new(move |info| publish_row(&feed, info)),
+                make_child: {
+                    let me: Weak<Self> = me.clone();
+                    Box::new(move |new| me.upgrade().map(|me| me.make_child(new)))
+                },
             }),
             live: Mutex::new(HashMap::new()),
             went: Notify::new(),
@@ -145,6 +149,18 @@ impl Registry {
         Ok(handle)
     }
 
+    /// Makes a session that does a task for another one. It has no file yet.
+    fn make_child(&self, new: session::NewSession) -> Handle {
+        let mut live = self.lock();
+        let mut id = self.free_id();
+        while live.contains_key(&id) {
+            id = self.free_id();
+        }
+        let handle = self.spawn(&id, Origin::New(Box::new(new)));
+        live.insert(id, handle.clone());
+        handle
+    }
+
     /// An id that no session has.
     pub fn free_id(&self) -> SessionId {
         loop {
@@ -194,7 +210,19 @@ impl Registry {
             Some(c) => c.parse().map_err(|_| RpcError::params("the cursor is none that session/list gave"))?,
         };
         let limit = p.limit.unwrap_or(20).clamp(1, PAGE_MAX) as usize;
-        let filter = Filter { cwd: p.cwd.as_deref(), title: p.query.as_deref(), state: p.state };
+        let of =
+            match p.children.as_deref() {
+                None | Some("all") => None,
+                Some(id) => Some(id.parse::<SessionId>().map_err(|_| {
+                    RpcError::params(format!("children is \"all\" or the id of a session, it is {id:?}"))
+                })?),
+            };
+        let children = match (&of, &p.children) {
+            (Some(id), _) => Children::Of(id.as_str()),
+            (None, Some(_)) => Children::All,
+            (None, None) => Children::Orphans,
+        };
+        let filter = Filter { cwd: p.cwd.as_deref(), title: p.query.as_deref(), state: p.state, children };
         let (sessions, total) = listing::page(&self.shared.store, &self.live_rows(), &filter, start, limit);
         let end = (start + sessions.len()) as u64;
         let cursor = (end < total).then(|| end.to_string());
@@ -247,7 +275,7 @@ impl Registry {
 }
 
 fn session_new(cwd: PathBuf, model: Option<String>, variant: Option<String>, mode: Option<Mode>, env: Env) -> Origin {
-    Origin::New(Box::new(session::NewSession { cwd, model, variant, mode, env }))
+    Origin::New(Box::new(session::NewSession { cwd, model, variant, mode, env, task: None }))
 }
 
 pub(crate) fn taken(id: &SessionId) -> RpcError {
@@ -280,7 +308,7 @@ fn need(i: &SessionInfo) -> u8 {
 
 fn publish_row(feed: &Feed, info: &SessionInfo) {
     if feed.readers() > 0 {
-        publish_value(feed, info);
+        publish(feed, &RosterEvent::Row(Box::new(info.clone())));
     }
 }
 

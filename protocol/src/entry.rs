@@ -465,6 +465,32 @@ pub struct Forked {
     pub at: u64,
 }
 
+/// `glrs:parent`: whose task a session does. Stands at the beginning of its log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Parent {
+    /// The parent's id.
+    pub parent: String,
+    /// The parent's call.
+    pub call_id: String,
+}
+
+/// `glrs:child`: a session that does a task for this one: recorded when it is started, and again
+/// with its outcome.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Child {
+    /// The child's id.
+    pub child: String,
+    /// The call that it does.
+    pub call_id: String,
+    /// The task in one line.
+    pub title: String,
+    /// How it ended; absent when it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<TurnStatus>,
+}
+
 /// `glrs:plan`: the todo list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {

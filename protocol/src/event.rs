@@ -3,6 +3,7 @@
 //! Numbered events carry `seq`, gap-free per session and epoch. `lagged` and `closed` carry none.
 //! Clients ignore kinds they do not know (the number still counts).
 
+use crate::SessionId;
 use crate::types::{Compaction, Disk, PieceKind, PlanItem, QueueRow, Request, SessionInfo, State, UsageInfo};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -336,11 +337,9 @@ mod tests {
             "model":"a/b","mode":"ask","state":"running","needsYou":false,"clients":1,"queued":0,"contextTokens":0,
             "window":256000,"saved":true,"new":"field"}"#;
         let row: SessionInfo = serde_json::from_str(row).unwrap();
-        for event in [
-            RosterEvent::Row(Box::new(row)),
-            RosterEvent::Gone("00c0ffee".parse().unwrap()),
-            RosterEvent::Lagged,
-        ] {
+        for event in
+            [RosterEvent::Row(Box::new(row)), RosterEvent::Gone("00c0ffee".parse().unwrap()), RosterEvent::Lagged]
+        {
             let line: serde_json::Value = event.encode().unwrap().parse().unwrap();
             assert_eq!(line["method"], ROSTER_EVENT);
             assert_eq!(RosterEvent::parse(&line["params"].to_string()).unwrap(), event);

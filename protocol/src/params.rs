@@ -213,6 +213,9 @@ wire! {
         /// Only those in this state.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         state: Option<StateName>,
+        /// Those that do tasks of others: left out unless this is `all`, or the id of whose tasks they do.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        children: Option<String>,
         /// At most so many; 20 unless told, 1000 at most.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<u32>,

@@ -358,8 +358,21 @@ pub struct Request {
     pub sandbox: Option<String>,
     /// The call that waits.
     pub call_id: String,
+    /// Whose it is, when a session that does a task for this one asks; an answer may be given in
+    /// either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// When it was opened.
     pub at: String,
+}
+
+/// A session that does a task for another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Origin {
+    /// Its id.
+    pub session: SessionId,
+    /// What its task is, in one line.
+    pub title: String,
 }
 
 /// An answer to a request.
@@ -484,9 +497,12 @@ pub struct SessionInfo {
     pub window: u64,
     /// False while nothing was said in it: it has no file yet.
     pub saved: bool,
-    /// The session it was forked from.
+    /// The session it was forked from; with `child`, the one whose task it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// True when it was made to do a task for its parent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub child: bool,
     /// Why it cannot be used, when it is broken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,

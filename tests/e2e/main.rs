@@ -29,6 +29,7 @@ mod roster;
 mod sandbox;
 mod shell;
 mod sockets;
+mod subagents;
 mod terminal;
 mod trace;
 mod turns;

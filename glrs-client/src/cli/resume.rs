@@ -14,7 +14,7 @@ use glrs_protocol::types::SessionInfo;
 /// When there is nothing to resume or the daemon does not answer.
 pub async fn run(ctx: &Ctx, plan: &Plan, cwd: &str) -> Result<Exit, Failure> {
     let client = ctx.connect(if ctx.terminal { "terminal" } else { "script" }).await?;
-    let found = sessions::list(&client, Some(cwd.to_owned()), None, 20).await?.sessions;
+    let found = sessions::list(&client, Some(cwd.to_owned()), None, None, 20).await?.sessions;
     if !ctx.terminal {
         if found.is_empty() {
             return Err(Failure::no_session(format!("no session in {cwd} yet: `glrs` begins one")));

@@ -36,6 +36,9 @@ pub enum SessionsCommand {
         /// Only those whose title contains this
         #[arg(long, value_name = "TEXT")]
         query: Option<String>,
+        /// Also those that do tasks of others; with an id, only those of that session
+        #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "all")]
+        children: Option<String>,
         /// As JSON
         #[arg(long)]
         json: bool,
@@ -209,9 +212,11 @@ pub async fn run(ctx: &Ctx, command: SessionsCommand) -> Result<Exit, Failure> {
         resolve(&client, &dir, &target).await
     };
     match command {
-        SessionsCommand::List { limit, all, query, json } => {
+        SessionsCommand::List { limit, all, query, children, json } => {
+            // A session's children are of its directory or one inside.
+            let all = all || children.as_ref().is_some_and(|c| c != "all");
             let dir = if all { None } else { Some(cwd.clone()?) };
-            let list = list(&client, dir, query, limit).await?;
+            let list = list(&client, dir, query, children, limit).await?;
             if json {
                 output::json(&list)?;
             } else {
@@ -344,9 +349,10 @@ pub async fn list(
     client: &Client,
     cwd: Option<String>,
     query: Option<String>,
+    children: Option<String>,
     limit: u32,
 ) -> Result<SessionListResult, Failure> {
-    let mut params = SessionList { cwd, query, state: None, limit: Some(limit.min(1000)), cursor: None };
+    let mut params = SessionList { cwd, query, state: None, children, limit: Some(limit.min(1000)), cursor: None };
     let mut out = client.call::<m::SessionListM>(&params).await?;
     while let Some(cursor) = out.cursor.clone() {
         let have = u32::try_from(out.sessions.len()).unwrap_or(u32::MAX);
@@ -373,10 +379,11 @@ pub fn row(s: &SessionInfo, with_cwd: bool, now: jiff::Timestamp) -> Vec<String>
     if with_cwd {
         out.push(text::one_line(&s.cwd));
     }
+    let task = s.parent.as_ref().filter(|_| s.child).map(|p| format!("[task of {}] ", text::one_line(p)));
     out.push(match &s.why {
         Some(why) => format!("(cannot be used: {})", text::one_line(why)),
         None if s.title.is_empty() => "(no title yet)".to_owned(),
-        None => text::clip(&text::one_line(&s.title), 100),
+        None => text::clip(&format!("{}{}", task.unwrap_or_default(), text::one_line(&s.title)), 100),
     });
     out
 }
@@ -441,7 +448,7 @@ pub fn describe(s: &SessionInfo, now: jiff::Timestamp) -> String {
         rows.push(row("sandbox", text::one_line(sandbox)));
     }
     if let Some(parent) = &s.parent {
-        rows.push(row("forked from", text::one_line(parent)));
+        rows.push(row(if s.child { "does a task of" } else { "forked from" }, text::one_line(parent)));
     }
     if let Some(why) = &s.why {
         rows.push(row("cannot be used", text::one_line(why)));

@@ -253,8 +253,14 @@ pub async fn perform(client: Client, session: SessionInfo, around: Around, call:
             .map_or_else(failed, |l| Reply::Models(l.models, l.default)),
         Call::Export(path) => export(&client, id, &path).await.map_or_else(Reply::Failed, Reply::Told),
         Call::Recent => {
-            let params =
-                SessionList { cwd: Some(session.cwd.clone()), query: None, state: None, limit: Some(5), cursor: None };
+            let params = SessionList {
+                cwd: Some(session.cwd.clone()),
+                query: None,
+                state: None,
+                children: None,
+                limit: Some(5),
+                cursor: None,
+            };
             // Only a help: where it fails there is nothing to say.
             client.call::<m::SessionListM>(&params).await.map_or(Reply::Done, |l| Reply::Recent(l.sessions))
         }

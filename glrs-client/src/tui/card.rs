@@ -36,8 +36,9 @@ pub fn render(r: &Request, more: usize, width: usize, height: usize, scroll: usi
         ));
     }
     let (ask, keys) = words(r);
+    let whose = r.origin.as_ref().map(|o| format!("[{}] ", one_line(&o.title))).unwrap_or_default();
     let waiting = if more > 0 { format!("  (and {more} more)") } else { String::new() };
-    let title = format!("? {ask}{}{waiting}", one_line(&r.title));
+    let title = format!("? {whose}{ask}{}{waiting}", one_line(&r.title));
     let mut out = vec![Line::styled(clip(&title, width), style::ASK)];
     let room = height.saturating_sub(2).max(1);
     let furthest = inner.len().saturating_sub(room);
@@ -86,6 +87,7 @@ mod tests {
             rule: Some("bash(git push*)".into()),
             sandbox: None,
             call_id: "c".into(),
+            origin: None,
             at: "t".into(),
         }
     }

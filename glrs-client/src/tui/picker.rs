@@ -65,7 +65,7 @@ pub async fn choose(
             Step::Close => return Ok(None),
             Step::Open(id) => return Ok(Some(id)),
             Step::Load => {
-                picker.rows = sessions::list(client, dir, None, LISTED).await?.sessions;
+                picker.rows = sessions::list(client, dir, None, None, LISTED).await?.sessions;
                 picker.chosen = 0;
             }
             Step::Delete(id) => {

@@ -4,7 +4,7 @@
 //! that matter here are parsed, the rest are only counted.
 
 use super::context::rewound_to;
-use glrs_protocol::entry::{self, Entry, Forked, Plan, Title};
+use glrs_protocol::entry::{self, Child, Entry, Forked, Parent, Plan, Title};
 use glrs_protocol::types::{Mode, PlanItem, UsageInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -104,8 +104,14 @@ pub struct Summary {
     pub mode: Option<Mode>,
     /// The directory last chosen.
     pub cwd: Option<String>,
-    /// The session this one was forked from.
+    /// The session this one was forked from, or whose task it does.
     pub parent: Option<String>,
+    /// Whether it does a task for its parent.
+    pub child: bool,
+    /// The user entry that begins that task; 0 before it.
+    pub task: u64,
+    /// Sessions that do tasks for this one and have no outcome yet.
+    pub children: Vec<Child>,
     /// The todo list.
     pub plan: Vec<PlanItem>,
     /// Usage so far; `window` and `line` are filled in by whoever knows the model.
@@ -156,6 +162,9 @@ impl Summary {
         match e {
             Entry::User(u) => {
                 self.last_user = n;
+                if self.child && self.task == 0 {
+                    self.task = n;
+                }
                 if self.first_user.is_none() && !u.text.trim().is_empty() {
                     self.first_user = Some(u.text.chars().take(400).collect());
                 }
@@ -221,10 +230,27 @@ impl Summary {
             }
             "glrs:forked" => {
                 self.parent = serde_json::from_str::<Forked>(data).ok().map(|f| f.parent);
+                // Nor does it do a task, or have any done.
+                self.child = false;
+                self.children.clear();
                 // A fork takes no running turn along, and keys of its parent do not count.
                 self.last_close = n;
                 self.fork_at = n;
                 self.keys.clear();
+            }
+            "glrs:parent" => {
+                if let Ok(p) = serde_json::from_str::<Parent>(data) {
+                    self.parent = Some(p.parent);
+                    self.child = true;
+                }
+            }
+            "glrs:child" => {
+                if let Ok(c) = serde_json::from_str::<Child>(data) {
+                    self.children.retain(|o| o.child != c.child);
+                    if c.outcome.is_none() {
+                        self.children.push(c);
+                    }
+                }
             }
             "glrs:resolved" => {
                 if let Ok(r) = serde_json::from_str::<ResolvedEntry>(data)
@@ -336,6 +362,22 @@ mod tests {
         assert!(!fold(&[user, step, done]).turn_open());
         assert!(!fold(&[user, r#"{"type":"turn","messages":[]}"#]).turn_open());
         assert!(!fold(&[user, r#"{"type":"custom","custom":"glrs:forked","data":{"parent":"p","at":1}}"#]).turn_open());
+    }
+
+    #[test]
+    fn children_are_open_until_their_outcome_and_a_fork_has_none() {
+        let parent = r#"{"type":"custom","custom":"glrs:parent","data":{"parent":"p","callId":"c"}}"#;
+        let child = r#"{"type":"custom","custom":"glrs:child","data":{"child":"k","callId":"c","title":"t"}}"#;
+        let over =
+            r#"{"type":"custom","custom":"glrs:child","data":{"child":"k","callId":"c","title":"t","outcome":"done"}}"#;
+        let forked = r#"{"type":"custom","custom":"glrs:forked","data":{"parent":"q","at":1}}"#;
+        let user = r#"{"type":"user","text":"a"}"#;
+        assert_eq!(fold(&[child]).children.len(), 1);
+        assert!(fold(&[child, over]).children.is_empty() && fold(&[child, forked]).children.is_empty());
+        let s = fold(&[parent, user, user]);
+        assert_eq!((s.child, s.task, s.parent.as_deref()), (true, 2, Some("p")));
+        let s = fold(&[parent, user, forked]);
+        assert_eq!((s.child, s.parent.as_deref()), (false, Some("q")));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Attempts at removing a directory into which something may still be writing.
@@ -101,13 +102,24 @@ impl Drop for Scratch {
 pub struct SessionTmp {
     scratch: Arc<Scratch>,
     id: SessionId,
+    /// That of the session in whose directory this one's lies.
+    within: Option<Arc<SessionTmp>>,
+    /// How many lie in this one's: while there are any, it stays.
+    guests: AtomicUsize,
     made: Mutex<Option<PathBuf>>,
 }
 
 impl SessionTmp {
     /// That of a session. Makes nothing yet.
     pub fn new(scratch: Arc<Scratch>, id: SessionId) -> Self {
-        Self { scratch, id, made: Mutex::new(None) }
+        Self { scratch, id, within: None, guests: AtomicUsize::new(0), made: Mutex::new(None) }
+    }
+
+    /// That of a session whose directory lies in another one's, which goes only after it.
+    pub fn within(outer: &Arc<Self>, id: SessionId) -> Self {
+        outer.guests.fetch_add(1, Ordering::Relaxed);
+        let (scratch, within) = (outer.scratch.clone(), Some(outer.clone()));
+        Self { scratch, id, within, guests: AtomicUsize::new(0), made: Mutex::new(None) }
     }
 
     /// Its path; the directory is there.
@@ -115,13 +127,23 @@ impl SessionTmp {
     /// # Errors
     /// When it cannot be made.
     pub fn path(&self) -> io::Result<PathBuf> {
-        let path = self.scratch.session(&self.id)?;
+        let path = match &self.within {
+            Some(outer) => {
+                let path = outer.path()?.join(self.id.as_str());
+                make_own_dir(&path)?;
+                path
+            }
+            None => self.scratch.session(&self.id)?,
+        };
         *self.made.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.clone());
         Ok(path)
     }
 
     /// Removes it, if it was made.
     pub fn remove(&self) {
+        if self.guests.load(Ordering::Relaxed) > 0 {
+            return;
+        }
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(path) = made
             && let Err(e) = remove_tree(&path)
@@ -134,6 +156,9 @@ impl SessionTmp {
 impl Drop for SessionTmp {
     fn drop(&mut self) {
         self.remove();
+        if let Some(outer) = &self.within {
+            outer.guests.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -233,6 +258,21 @@ mod tests {
         assert!(!path.exists() && outside.join("kept").exists());
         drop(scratch);
         assert_eq!(fs::read_dir(&base).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn one_that_lies_in_another_goes_first_whichever_is_closed_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(dir.path().join("b"));
+        let outer = Arc::new(SessionTmp::new(scratch, id("3f9a1c2b")));
+        let inner = SessionTmp::within(&outer, id("cafe0001"));
+        let (inside, outside) = (inner.path().unwrap(), outer.path().unwrap());
+        assert_eq!((inside.parent(), mode(&inside)), (Some(outside.as_path()), 0o700));
+        outer.remove();
+        drop(outer);
+        assert!(inside.is_dir());
+        drop(inner);
+        assert!(!outside.exists());
     }
 
     #[test]

@@ -47,12 +47,20 @@ impl Home {
         let at = format!("2026-01-01T00:{:02}:00.000Z", minute % 60);
         let body = format!(
             "{{\"schema\":2,\"id\":\"{}\",\"createdAt\":\"{at}\",\"cwd\":\"/dir{}\",\"events\":[\n\
-             {{\"type\":\"user\",\"text\":{},\"at\":\"{at}\"}}\n\
+             {}{{\"type\":\"user\",\"text\":{},\"at\":\"{at}\"}}\n\
              ,{{\"type\":\"tool\",\"name\":\"{}\",\"at\":\"{at}\"}}\n\
              ,{{\"type\":\"assistant\",\"text\":\"Answer to {n} ÄÖ\",\"at\":\"{at}\"}}\n\
              ],\"updatedAt\":\"{at}\",\"contextTokens\":1,\"entries\":3,\"synced\":90}}",
             id(n),
             dir % 3,
+            if n % 4 == 1 {
+                format!(
+                    "{{\"type\":\"custom\",\"custom\":\"glrs:parent\",\"data\":{{\"parent\":\"{}\",\"callId\":\"c\"}},\"at\":\"{at}\"}}\n,",
+                    id(n / 4)
+                )
+            } else {
+                String::new()
+            },
             serde_json::Value::from(text),
             "x".repeat(self.writes),
         );
@@ -69,6 +77,8 @@ impl Home {
             Filter { state: Some(StateName::Broken), ..Filter::default() },
             Filter { state: Some(StateName::Idle), cwd: Some("/dir2"), ..Filter::default() },
             Filter { state: Some(StateName::Unloaded), title: Some("i"), ..Filter::default() },
+            Filter { children: Children::All, ..Filter::default() },
+            Filter { children: Children::Of("aaaa0001"), ..Filter::default() },
         ];
         for f in &filters {
             for (skip, most) in [(0, usize::MAX), (0, 2), (3, 4), (40, 1)] {
@@ -111,7 +121,8 @@ fn live(n: u8, minute: u8) -> SessionInfo {
         context_tokens: 0,
         window: 0,
         saved: true,
-        parent: None,
+        parent: (n % 4 == 2).then(|| id(n / 4).to_string()),
+        child: n % 4 == 2,
         why: None,
         legacy: false,
     }

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 use futures_util::future::{BoxFuture, poll_immediate};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use glrs_protocol::SessionId;
-use glrs_protocol::event::{Closed, Event, EventFrame, Lagged};
+use glrs_protocol::event::{Closed, Event, EventFrame, Lagged, RosterEvent};
 use glrs_protocol::frame::MAX_IN_FLIGHT;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -33,9 +33,6 @@ const BURST: u32 = 32;
 /// Time between the bundles of a fast stream. Only pieces of streams wait for it: not replies, nor
 /// any other event.
 const PACE: Duration = Duration::from_millis(4);
-
-/// What a roster's reader that fell behind is told: watch again.
-const ROSTER_LAGGED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"roster/event\",\"params\":{\"lagged\":true}}\n";
 
 /// What a connection reads from.
 pub struct Attachment {
@@ -168,7 +165,7 @@ impl Conn {
                 Some(event) => {
                     match &a.session {
                         Some(s) => out.extend(EventFrame::encode(s, &a.epoch, None, &event).ok().map(Bytes::from)),
-                        None => out.push(Bytes::from_static(ROSTER_LAGGED)),
+                        None => out.extend(RosterEvent::Lagged.encode().ok().map(Bytes::from)),
                     }
                     o.attached.remove(i);
                 }

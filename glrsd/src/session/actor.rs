@@ -4,6 +4,7 @@
 //! other sibling modules. A panic inside is contained here: the session is then `broken`, the rest of
 //! the daemon serves on.
 
+use super::children::{self, Children, TaskLink};
 use super::events::Events;
 use super::feed::Feed;
 use super::jobs::Jobs;
@@ -57,6 +58,8 @@ pub struct NewSession {
     pub mode: Option<Mode>,
     /// Environment of its maker.
     pub env: Env,
+    /// The task it is made for, if it is.
+    pub task: Option<Box<TaskLink>>,
 }
 
 /// Told when a session has ended, with what is left in its mailbox.
@@ -127,6 +130,10 @@ pub(super) struct Actor {
     /// Commands of people.
     pub shells: Shells,
     pub seen: Seen,
+    /// The task it does for another session.
+    pub task: Option<Box<TaskLink>>,
+    /// Sessions that do tasks for it.
+    pub children: Children,
     pub toolbox: super::toolbox::Toolbox,
     pub disk: Disk,
     pub disk_retry: Option<Instant>,
@@ -304,6 +311,8 @@ impl Actor {
                     self.touch();
                     self.publish_state();
                 }
+                i = self.children.changed() => self.child_changed(i),
+                () = children::called_off(&self.task) => self.task_called_off().await,
                 written = next_brief(&mut self.brief_rx) => self.brief_written(written).await,
                 () = tokio::time::sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
                     if self.on_timer().await {
@@ -395,7 +404,7 @@ impl Actor {
     fn next_timer(&self) -> Option<Instant> {
         let stopping = self.running.as_ref().and_then(|r| r.stopping.as_ref()).map(|s| s.deadline);
         let linger = self.is_quiet().then(|| self.quiet_since + LINGER);
-        [stopping, self.flush_at, self.disk_retry, linger].into_iter().flatten().min()
+        [stopping, self.flush_at, self.disk_retry, linger, self.task_until()].into_iter().flatten().min()
     }
 
     /// Returns true when it is time to unload.
@@ -404,6 +413,7 @@ impl Actor {
         if self.running.as_ref().and_then(|r| r.stopping.as_ref()).is_some_and(|s| s.deadline <= now) {
             self.stop_by_force().await;
         }
+        self.task_timer(now).await;
         if self.flush_at.is_some_and(|t| t <= now) {
             self.flush_parts();
         }

@@ -5,7 +5,7 @@
 
 use super::actor::Actor;
 use super::live::Record;
-use super::toolctx::TurnDoor;
+use super::toolctx::{self, TurnDoor};
 use super::toolenv::ToolEnv;
 use crate::turn::{Ended, Event, ToolCall};
 use glrs_protocol::entry::{self, Entry};
@@ -32,6 +32,7 @@ impl Actor {
             seen: self.seen.clone(),
             sandbox: self.config.config.sandbox.on.then_some(self.config.config.sandbox),
             jobs: self.jobs.door(),
+            places: toolctx::places(),
             events,
         }
     }
@@ -68,6 +69,7 @@ impl Actor {
         let at = self.now();
         self.next_piece += 1;
         let of = format!("p{}", self.next_piece);
+        self.task_line(&format!("{} {detail}", call.name));
         let Some(r) = &mut self.running else { return };
         if let Some(c) = r.calls.iter_mut().find(|c| c.call.id == call.id) {
             c.started = Some(Instant::now());
@@ -90,6 +92,7 @@ impl Actor {
     pub(super) fn tool_ended(&mut self, e: Ended) {
         let at = self.now();
         self.trace_tool(&e, None);
+        let child = self.child_over(&e.call.id);
         let Some(r) = &mut self.running else { return };
         let of = r.tools.iter().find(|t| t.call_id == e.call.id).map(|t| t.of.clone());
         r.tools.retain(|t| t.call_id != e.call.id);
@@ -99,6 +102,7 @@ impl Actor {
         }
         let plan = e.entries.iter().any(|x| matches!(x, Entry::Custom(c) if c.custom == "glrs:plan"));
         let mut entries = e.entries;
+        entries.extend(child);
         entries.push(Entry::Tool(entry::Tool {
             name: e.call.name,
             detail: e.detail,

@@ -125,6 +125,11 @@ impl Actor {
     ) -> Result<Self, RpcError> {
         let log = shared.store.create(&id, &new.cwd.display().to_string(), &clock::now());
         let mut actor = Self::with(shared, id, log, Summary::default(), new.env, feed, cell).await;
+        if let Some(task) = new.task {
+            actor.tmp = Arc::new(SessionTmp::within(&task.tmp, actor.id.clone()));
+            actor.jobs = super::jobs::Jobs::new(actor.tmp.clone());
+            actor.task = Some(task);
+        }
         if let Some(m) = new.mode {
             actor.mode = m;
         }
@@ -183,6 +188,8 @@ impl Actor {
             shells: super::shells::Shells::default(),
             tmp,
             seen: Arc::default(),
+            task: None,
+            children: super::children::Children::default(),
             disk: Disk { ok: true, path: None, why: None },
             disk_retry: None,
             config,
@@ -326,7 +333,10 @@ impl Actor {
         let calls: Vec<CallState> =
             assistant.iter().flat_map(|m| &m.parts).filter_map(|p| call_state(p, results)).collect();
         let unfinished: Vec<&CallState> = calls.iter().filter(|c| c.output.is_none()).collect();
-        let waits = !unfinished.is_empty()
+        // Nobody waits any more for what a child did: it is over with its parent's call.
+        let delegated = self.summary.child && self.summary.task == user;
+        let waits = !delegated
+            && !unfinished.is_empty()
             && unfinished.iter().all(|c| !live.ran.contains(&c.call.id))
             && live.requests.iter().any(|r| unfinished.iter().any(|c| c.call.id == r.call_id));
         if waits {
@@ -429,6 +439,7 @@ impl Actor {
             }
         }
         messages.push(Message::text(Role::User, "[The turn above was interrupted before it was finished.]"));
+        entries.extend(self.children_lost(&at));
         entries.push(Entry::notice("(the daemon stopped during this turn: it was closed as interrupted)", &at));
         entries.push(turn_entry(&messages, TurnStatus::Interrupted, &at));
         self.record(&entries);

@@ -6,6 +6,7 @@
 mod actor;
 pub mod artifacts;
 mod calls;
+mod children;
 mod compacting;
 mod course;
 mod events;
@@ -44,6 +45,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 
 pub use actor::{NewSession, Origin, spawn};
+pub use children::TaskLink;
 pub use history::delete_error;
 
 /// Commands waiting for one session. At the bound callers wait, in order.
@@ -81,6 +83,8 @@ pub struct Shared {
     pub config: config::Cache,
     /// Rows of sessions in memory, for the roster: called on each change.
     pub on_change: Box<dyn Fn(&SessionInfo) + Send + Sync>,
+    /// Makes a session that does a task; none when the daemon is going.
+    pub make_child: Box<dyn Fn(NewSession) -> Option<Handle> + Send + Sync>,
 }
 
 impl Shared {

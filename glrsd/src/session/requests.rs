@@ -36,7 +36,7 @@ const REMEMBERED: usize = 64;
 pub(super) struct Answered(std::collections::VecDeque<(String, String)>);
 
 impl Answered {
-    fn add(&mut self, request: &str, by: &str) {
+    pub(super) fn add(&mut self, request: &str, by: &str) {
         if self.0.len() == REMEMBERED {
             self.0.pop_front();
         }
@@ -53,7 +53,12 @@ impl Actor {
         let mut allow = self.config.config.allow.clone();
         allow.extend(self.summary.rules.iter().cloned());
         allow.extend(config::allowed(&self.shared.store.allowed(), &self.config.root));
-        Rules { allow, deny: self.config.config.deny.clone() }
+        let mut deny = self.config.config.deny.clone();
+        if let Some(rules) = self.task_rules() {
+            allow.extend(rules.allow.iter().cloned());
+            deny.extend(rules.deny.iter().cloned());
+        }
+        Rules { allow, deny }
     }
 
     /// A tool asks: the policy answers, or a person is asked.
@@ -91,6 +96,7 @@ impl Actor {
                         rule,
                         sandbox: matches!(effect, Effect::Exec(_)).then(|| self.sandbox_words()).flatten(),
                         call_id: call,
+                        origin: None,
                         at: self.now(),
                     },
                 }
@@ -105,6 +111,7 @@ impl Actor {
                 rule: None,
                 sandbox: None,
                 call_id: call,
+                origin: None,
                 at: self.now(),
             },
         };
@@ -141,6 +148,7 @@ impl Actor {
     }
 
     pub(super) async fn answer(&mut self, who: &Who, p: params::Answer, reply: Reply<params::Done>) {
+        let Some(reply) = self.answer_of_child(who, &p, reply) else { return };
         let Some(i) = self.requests.iter().position(|o| o.request.request == p.request && o.answered.is_none()) else {
             return reply(Err(match self.answered.by(&p.request) {
                 Some(by) => {
@@ -187,11 +195,13 @@ impl Actor {
         self.trace(&Witness::Permission { tool, decision: p.decision.as_str(), by: &who.by, rule });
         reply(Ok(params::Done {}));
         self.publish_entries(recorded);
-        self.publish(&Event::Resolved(Resolved {
+        let resolved = Resolved {
             request: request.request.clone(),
             decision: p.decision.as_str().to_owned(),
             by: Some(who.by.clone()),
-        }));
+        };
+        self.task_resolved(&resolved);
+        self.publish(&Event::Resolved(resolved));
         let given = Answer { decision: p.decision, words: p.words, by: Some(who.by.clone()) };
         match self.requests[i].waiter.take() {
             Some(waiter) => {
@@ -231,8 +241,9 @@ impl Actor {
     }
 
     /// Recomputes what the turn is doing after a request came or went.
-    fn phase_now(&mut self) {
-        let asking = self.requests.iter().any(|o| o.answered.is_none());
+    pub(super) fn phase_now(&mut self) {
+        let asking = self.shown_requests().next().is_some();
+        self.task_requests();
         if let Some(r) = &mut self.running {
             let phase = if asking { Phase::Asking } else { Phase::Tool };
             if r.phase != phase {

@@ -83,6 +83,9 @@ impl Actor {
         if p.text.trim().is_empty() && p.attachments.is_empty() {
             return reply(Err(RpcError::params("the message is blank: nothing was sent")));
         }
+        if let Some(e) = self.too_late(&who) {
+            return reply(Err(e));
+        }
         let attachments = serde_json::to_string(&p.attachments).unwrap_or_default();
         let mode = serde_json::to_string(&p.mode).unwrap_or_default();
         let hash = params_hash(&[&p.text, &attachments, &mode]);

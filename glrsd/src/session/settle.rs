@@ -109,10 +109,12 @@ impl Actor {
         if let Some(p) = r.take_piece(PieceKind::Assistant, None)
             && !p.text.trim().is_empty()
         {
+            self.task_text(&p.text);
             messages.push(Message { role: Role::Assistant, parts: vec![Part::Text(p.text.clone())] });
             entries
                 .push((Entry::Assistant(entry::Assistant { text: p.text, partial: true, at: at.clone() }), Some(p.of)));
         }
+        entries.extend(self.children_over().into_iter().map(|e| (e, None)));
         // Calls that have no result are entries of their own, those that had not begun as well: the
         // model is told of each.
         for c in r.calls.iter().filter(|c| c.output.is_none()) {
@@ -156,6 +158,11 @@ impl Actor {
             };
             entries.push((Entry::Usage(usage), None));
         }
+        let words = match &notice {
+            Some(Entry::Notice(n)) => n.text.trim_matches(['(', ')']).to_owned(),
+            Some(Entry::Error(e)) => e.text.clone(),
+            _ => String::new(),
+        };
         messages.extend(marker.map(|m| Message::text(Role::User, m)));
         entries.extend(notice.map(|n| (n, None)));
         entries.push((turn_entry(&messages, status, &at), None));
@@ -171,6 +178,7 @@ impl Actor {
         }
         let hold = matches!(end, End::Interrupted) && stopping.as_ref().is_none_or(|s| s.hold);
         self.withdraw_all();
+        self.task_over(status, words, r.step);
         self.requeue_steers();
         let make_room = matches!(end, End::Context) && self.writing.is_none();
         if hold && !self.queue.rows.is_empty() {

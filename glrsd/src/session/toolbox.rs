@@ -16,6 +16,7 @@ use crate::mcp::{self, Server, State, ToolInfo};
 use crate::policy;
 use crate::tools::Tool;
 use crate::tools::mcp::{McpTool, is_one};
+use crate::tools::task;
 use futures_util::future::join_all;
 use glrs_protocol::entry::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,6 +84,8 @@ pub(super) struct Preparing {
     config: Arc<Loaded>,
     cwd: PathBuf,
     env: Arc<Env>,
+    /// Whether it does a task: such a session gives none away.
+    child: bool,
     /// Whether calls of servers' tools were left over by a restart.
     left_over: bool,
 }
@@ -132,6 +135,7 @@ impl Preparing {
             tool
         });
         let mut tools: Vec<Arc<dyn Tool>> = self.shared.tools.iter().cloned().chain(theirs).collect();
+        tools.retain(|t| !(self.child && t.spec().name == task::NAME));
         tools.retain(|t| !config.tools.disable.iter().any(|d| policy::names(d, &t.spec().name)));
         if tools.len() > MOST {
             let over = tools.len() - MOST;
@@ -186,6 +190,7 @@ impl Actor {
             config: self.config.clone(),
             cwd: self.cwd.clone(),
             env: self.env.clone(),
+            child: self.is_child(),
             left_over: resume.iter().any(|c| c.output.is_none() && is_one(&c.call.name)),
         }
     }

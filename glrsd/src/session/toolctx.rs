@@ -4,12 +4,14 @@
 //! it keeps goes to the store. A tool never touches the session itself.
 
 use super::artifacts;
+use super::children::PLACES;
 use super::jobs::JobsDoor;
 use super::toolenv::ToolEnv;
 use crate::config;
 use crate::host::Env;
 use crate::host::sandbox::Sandbox;
 use crate::store::Store;
+use crate::tools::task::{Child, Task};
 use crate::tools::{Answer, ArtifactCall, Ask, Kept, Left, ToolCtx};
 use crate::turn::Event;
 use futures_util::FutureExt;
@@ -20,7 +22,7 @@ use glrs_protocol::types::Decision;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// States of files as this session last read or wrote them.
@@ -49,6 +51,8 @@ pub struct TurnDoor {
     pub sandbox: Option<config::Sandbox>,
     /// What runs in the background.
     pub jobs: JobsDoor,
+    /// Places for sessions that do tasks.
+    pub places: Arc<Semaphore>,
     /// The actor.
     pub events: mpsc::Sender<Event>,
 }
@@ -61,6 +65,11 @@ pub struct CallDoor {
     pub call: String,
     /// The tool.
     pub tool: String,
+}
+
+/// Places for the sessions that do tasks for a turn.
+pub fn places() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(PLACES))
 }
 
 fn blocking(f: impl FnOnce() -> Result<String, String> + Send + 'static) -> BoxFuture<'static, Result<String, String>> {
@@ -184,6 +193,30 @@ impl ToolCtx for CallDoor {
     fn artifacts(&self, what: ArtifactCall) -> BoxFuture<'_, Result<String, String>> {
         let (store, id) = (self.turn.store.clone(), self.turn.id.clone());
         blocking(move || artifact_call(&store, &id, what))
+    }
+
+    fn delegate(&self, task: Task) -> BoxFuture<'_, Result<Child, String>> {
+        async move {
+            let gone = || "Interrupted.".to_owned();
+            let place = match self.turn.places.clone().try_acquire_owned() {
+                Ok(place) => place,
+                Err(_) => {
+                    self.emit(&format!("waits: {PLACES} tasks run already\n")).await;
+                    tokio::select! {
+                        () = self.turn.cancel.cancelled() => return Err(gone()),
+                        place = self.turn.places.clone().acquire_owned() => place.map_err(|_| gone())?,
+                    }
+                }
+            };
+            let cancel = self.turn.cancel.child_token();
+            let guard = cancel.clone().drop_guard();
+            let (reply, rx) = oneshot::channel();
+            let event = Event::Delegate { call: self.call.clone(), task: Box::new(task), cancel, reply };
+            self.turn.events.send(event).await.map_err(|_| gone())?;
+            let started = rx.await.map_err(|_| gone())??;
+            Ok(Child { id: started.id, standing: started.standing, hold: Box::new((guard, place)) })
+        }
+        .boxed()
     }
 
     fn user_entry(&self) -> u64 {

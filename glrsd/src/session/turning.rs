@@ -49,7 +49,11 @@ impl Actor {
         }
         let model = ModelChoice { model: self.model.clone(), variant: self.variant.clone() };
         let mode = ModeChoice { mode: self.mode, by: None };
-        [Entry::custom("glrs:model", &model, at), Entry::custom("glrs:mode", &mode, at)].into_iter().flatten().collect()
+        let mut entries = self.task_entries(at);
+        entries.extend(
+            [Entry::custom("glrs:model", &model, at), Entry::custom("glrs:mode", &mode, at)].into_iter().flatten(),
+        );
+        entries
     }
 
     /// Records what starts a turn. A session's first entries say how it works; a turn that some
@@ -59,6 +63,7 @@ impl Actor {
         let mut entries = self.first_entries(&at);
         if self.summary.turn_open() {
             // A file that ends inside a turn: its message stands, the turn is over.
+            entries.extend(self.children_lost(&at));
             entries.push(turn_entry(&[], entry::TurnStatus::Interrupted, &at));
         }
         entries.extend(self.salvage_notices(&at));
@@ -154,6 +159,10 @@ impl Actor {
             Event::Started { call, detail } => self.tool_started(&call, detail),
             Event::Output { call, text } => self.stream(PieceKind::Tool, Some(&call), &text),
             Event::Ask { call, tool, ask, answer } => self.asked(call, tool, ask, answer).await,
+            Event::Delegate { call, task, cancel, reply } => {
+                let made = self.delegate(call, *task, cancel).await;
+                let _ = reply.send(made);
+            }
             Event::Ended(ended) => self.tool_ended(*ended),
             Event::StepDone => self.step_done(),
             Event::Failed(failure) => self.settle(End::Failed(failure)).await,
@@ -255,11 +264,11 @@ impl Actor {
     }
 
     fn step_call(&mut self) -> Option<StepCall> {
-        let max_steps = self.config.config.max_steps.max(1);
+        let max_steps = self.max_steps();
         let window = self.window;
         let usage = self.summary.usage.clone();
         let vitals = self.config.config.vitals;
-        let deadline = self.config.config.deadline_minutes;
+        let deadline = self.deadline_minutes();
         let tools: Vec<_> = self.toolbox.tools().iter().map(|t| t.spec()).filter(|s| self.listed(&s.name)).collect();
         let ctx = self.ctx.as_ref()?;
         let r = self.running.as_mut()?;
@@ -371,6 +380,7 @@ impl Actor {
             }
             self.publish_entry(n, raw, of);
         }
+        self.task_text(&message.joined_text());
         self.publish_usage();
         self.course.reported();
         let over = calls.is_empty();
@@ -398,7 +408,7 @@ impl Actor {
 
     /// The model asked for no tool: the turn is over.
     async fn finished(&mut self, stop: Stop) {
-        let limit = self.running.as_ref().is_some_and(|r| r.step >= self.config.config.max_steps.max(1));
+        let limit = self.running.as_ref().is_some_and(|r| r.step >= self.max_steps());
         let silent = self.running.as_ref().is_some_and(|r| r.assistant.is_none());
         let end = match stop {
             Stop::Refused(word) => End::Refused(word),

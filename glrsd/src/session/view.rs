@@ -72,13 +72,14 @@ impl Actor {
             variant: self.variant.clone(),
             mode: self.mode,
             state: self.state().name,
-            needs_you: self.open_requests().next().is_some(),
+            needs_you: self.shown_requests().next().is_some(),
             clients: self.clients.len() as u64,
             queued: self.queue.rows.len() as u64,
             context_tokens: usage.context_tokens,
             window: self.window,
             saved: self.log.saved() || !self.log.is_empty(),
-            parent: self.summary.parent.clone(),
+            parent: self.parent(),
+            child: self.is_child(),
             why: None,
             sandbox: self.sandbox_words(),
             legacy: false,
@@ -92,8 +93,14 @@ impl Actor {
         turn.into_iter().chain(shells).collect()
     }
 
-    fn open_requests(&self) -> impl Iterator<Item = &Request> {
+    /// Its own requests that wait.
+    pub(super) fn open_requests(&self) -> impl Iterator<Item = &Request> {
         self.requests.iter().filter(|o| o.answered.is_none()).map(|o| &o.request)
+    }
+
+    /// Requests that wait, those of its children included.
+    pub(super) fn shown_requests(&self) -> impl Iterator<Item = &Request> {
+        self.open_requests().chain(self.children.requests())
     }
 
     /// Publishes an event to everyone attached.
@@ -192,7 +199,7 @@ impl Actor {
             entries: Vec::new(),
             in_flight: self.in_flight(),
             queue: self.queue.view(),
-            requests: self.open_requests().cloned().collect(),
+            requests: self.shown_requests().cloned().collect(),
             clients: self.clients.values().map(|c| c.by.clone()).collect(),
             usage: self.usage(),
             plan: self.summary.plan.clone(),

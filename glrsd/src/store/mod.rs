@@ -50,7 +50,7 @@ pub use daemon_log::DaemonLog;
 pub use disk::{Fault, Faults, Op};
 pub use error::{DeleteError, DiskError, Foreign, ForkError, LoadError, OpenError};
 pub use import::{Document, ImportError};
-pub use index::{Candidate, Slot, Want};
+pub use index::{Candidate, Children, Slot, Want};
 pub use layout::Header;
 pub use live::Live;
 pub use log::Log;

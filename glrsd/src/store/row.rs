@@ -9,7 +9,7 @@ use super::open::{self, Opened};
 use super::reader::LogReader;
 use super::{Stamp, foreign, read_legacy};
 use crate::host::clock;
-use glrs_protocol::entry::{Entry, Forked, Title};
+use glrs_protocol::entry::{Entry, Forked, Parent, Title};
 use glrs_protocol::{SessionId, types::Mode};
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
@@ -51,8 +51,10 @@ pub struct Row {
     pub variant: Option<String>,
     /// The permission mode chosen last, if one was.
     pub mode: Option<Mode>,
-    /// The session it was forked from.
+    /// The session it was forked from; with `child`, the one whose task it does.
     pub parent: Option<String>,
+    /// Whether it was made to do a task for its parent.
+    pub child: bool,
     /// Whether it lies in the predecessor's directory only.
     pub legacy: bool,
     /// Why it cannot be used, if it cannot.
@@ -123,7 +125,7 @@ fn of_ours(path: &Path, o: open::Ours) -> (LogReader, String, u64) {
 }
 
 /// Kinds of ours that a row shows, with the quote that ends them.
-const SHOWN: [&[u8]; 5] = [b"title\"", b"model\"", b"mode\"", b"forked\"", b"cwd\""];
+const SHOWN: [&[u8]; 6] = [b"title\"", b"model\"", b"mode\"", b"forked\"", b"parent\"", b"cwd\""];
 
 fn read(reader: &LogReader, updated_at: String, context_tokens: u64) -> Result<Row, LoadError> {
     let header = reader.header();
@@ -182,6 +184,14 @@ fn take(row: &mut Row, by_model: &mut Option<String>, kind: &str, data: &str) {
         "glrs:forked" => {
             if let Ok(f) = serde_json::from_str::<Forked>(data) {
                 row.parent = Some(f.parent);
+                // A copy does nobody's task.
+                row.child = false;
+            }
+        }
+        "glrs:parent" => {
+            if let Ok(p) = serde_json::from_str::<Parent>(data) {
+                row.parent = Some(p.parent);
+                row.child = true;
             }
         }
         "glrs:cwd" => row.cwd = field("cwd").unwrap_or_else(|| std::mem::take(&mut row.cwd)),

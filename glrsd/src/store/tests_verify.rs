@@ -43,9 +43,11 @@ fn what_entries_name_and_is_not_there_is_a_problem_that_stays() {
     log.append(&[user("x"), tool(&blob), tool(&missing), raw(compacted)], None).unwrap();
     fs::write(d.paths.blobs(&id(A)).join(&blob), b"rotten").unwrap();
     let v = store.repair_all(&id(A)).unwrap();
-    assert_eq!(v.problems.len(), 3, "{v:?}");
+    assert_eq!(v.problems.len(), 2, "{v:?}");
     assert!(v.remains() && v.kept.is_empty());
-    assert!(words(&v).contains("entry 2") && words(&v).contains("entry 3") && words(&v).contains("entry 4"));
+    assert!(words(&v).contains("entry 2") && words(&v).contains("entry 3"));
+    // An artifact may be deleted by whoever likes to.
+    assert!(v.notes.iter().any(|n| n.contains("entry 4") && n.contains("deleted")), "{v:?}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub mod mcp;
 mod output;
 pub mod plan;
 pub mod read;
+pub mod task;
 #[cfg(test)]
 mod testing;
 mod walk;
@@ -124,6 +125,8 @@ pub trait ToolCtx: Send + Sync {
     fn recall(&self, n: u64) -> BoxFuture<'_, Result<String, String>>;
     /// What compactions replaced: listing, reading, annotating, deleting. The error is for the model.
     fn artifacts(&self, what: ArtifactCall) -> BoxFuture<'_, Result<String, String>>;
+    /// Gives a task to a session of its own, once there is a place for it. The error is for the model.
+    fn delegate(&self, task: task::Task) -> BoxFuture<'_, Result<task::Child, String>>;
     /// Number of the user entry of the running turn (for `glrs:files`).
     fn user_entry(&self) -> u64;
     /// Whether this session has read the file since it last changed (write and edit refuse to
@@ -198,7 +201,7 @@ pub trait Tool: Send + Sync {
     fn spec(&self) -> ToolSpec;
     /// One line for people: the path, the command. Takes any input, also a broken one.
     fn detail(&self, input: &RawValue) -> String;
-    /// Whether calls of it may run beside other such calls (it changes nothing).
+    /// Whether calls of it may run beside other such calls (it changes nothing, or means to run so).
     fn parallel(&self) -> bool {
         false
     }
@@ -234,6 +237,7 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(history::Artifacts::Read),
         Arc::new(history::Artifacts::Annotate),
         Arc::new(history::Artifacts::Delete),
+        Arc::new(task::Delegate),
     ]
 }
 
@@ -246,7 +250,9 @@ mod tests {
         let tools = builtin();
         let names: Vec<String> = tools.iter().map(|t| t.spec().name).collect();
         assert_eq!(names[..8], ["read", "write", "edit", "bash", "grep", "glob", "plan", "ask"]);
-        assert!(names[8..].iter().all(|n| n == history::RECALL || n.starts_with(history::COMPACTION)));
+        let (last, history) = names[8..].split_last().unwrap();
+        assert!(history.iter().all(|n| n == history::RECALL || n.starts_with(history::COMPACTION)));
+        assert_eq!(last, task::NAME);
         for tool in tools {
             let spec = tool.spec();
             let schema: serde_json::Value = serde_json::from_str(spec.schema.get()).unwrap();
@@ -260,7 +266,7 @@ mod tests {
                 let line = tool.detail(&RawValue::from_string(odd.to_owned()).unwrap());
                 assert!(!line.contains('\n'));
             }
-            assert_eq!(tool.parallel(), ["read", "grep", "glob", "recall"].contains(&spec.name.as_str()));
+            assert_eq!(tool.parallel(), ["read", "grep", "glob", "recall", "task"].contains(&spec.name.as_str()));
         }
     }
 }

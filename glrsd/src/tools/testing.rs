@@ -1,5 +1,6 @@
 //! A session for tests of tools: a directory, an answer to every question, and what was asked.
 
+use super::task::{Child, Standing, Task};
 use super::{Answer, Ask, Kept, Left, Outcome, Tool, ToolCtx, files};
 use crate::host::Env;
 use crate::host::sandbox::Sandbox;
@@ -31,6 +32,8 @@ pub struct TestCtx {
     seen: Mutex<HashMap<PathBuf, (i128, u64)>>,
     left: Mutex<Option<Vec<Left>>>,
     sandbox: Mutex<Option<Sandbox>>,
+    standing: Mutex<Option<watch::Sender<Standing>>>,
+    task: Mutex<Option<Task>>,
 }
 
 /// A value as raw input.
@@ -65,6 +68,8 @@ impl TestCtx {
             seen: Mutex::default(),
             left: Mutex::new(Some(Vec::new())),
             sandbox: Mutex::default(),
+            standing: Mutex::default(),
+            task: Mutex::default(),
         }
     }
 
@@ -110,6 +115,16 @@ impl TestCtx {
 
     pub fn confine(&self, sandbox: Sandbox) {
         *self.sandbox.lock().unwrap() = Some(sandbox);
+    }
+
+    /// Changes what is seen of the child that does the next task.
+    pub fn child(&self, f: impl FnOnce(&mut Standing)) {
+        self.standing.lock().unwrap().get_or_insert_default().send_modify(f);
+    }
+
+    /// The task that was given away last.
+    pub fn task(&self) -> Option<Task> {
+        self.task.lock().unwrap().clone()
     }
 
     pub fn fail_keep(&self) {
@@ -203,6 +218,14 @@ impl ToolCtx for TestCtx {
             let hash: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
             self.blobs.lock().unwrap().insert(hash.clone(), bytes.to_vec());
             Ok(hash)
+        })
+    }
+    fn delegate(&self, task: Task) -> BoxFuture<'_, Result<Child, String>> {
+        Box::pin(async move {
+            let standing = self.standing.lock().unwrap().as_ref().map(watch::Sender::subscribe);
+            let standing = standing.ok_or_else(|| "there are no children here".to_owned())?;
+            *self.task.lock().unwrap() = Some(task);
+            Ok(Child { id: "cafe0001".parse().unwrap(), standing, hold: Box::new(()) })
         })
     }
     fn user_entry(&self) -> u64 {

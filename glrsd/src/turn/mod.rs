@@ -11,16 +11,18 @@ pub mod vitals;
 
 use crate::host::{clock, random};
 use crate::model::{self, Call, Chunk, Failure, FailureKind, Model, Reply, Sink};
+use crate::tools::task::{Standing, Task};
 use crate::tools::{Answer, Ask, Tool, ToolCtx, clip};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
+use glrs_protocol::SessionId;
 use glrs_protocol::entry::Entry;
 use glrs_protocol::message::{Message, Part};
 use glrs_protocol::types::Retry;
 use serde_json::value::RawValue;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -81,6 +83,14 @@ pub struct Ended {
     pub elapsed_ms: u64,
 }
 
+/// A session that was started to do a task.
+pub struct Started {
+    /// Its id.
+    pub id: SessionId,
+    /// What is seen of it.
+    pub standing: watch::Receiver<Standing>,
+}
+
 /// What happens in a turn, in order.
 pub enum Event {
     /// A step begins: what is it to be?
@@ -122,6 +132,17 @@ pub enum Event {
         ask: Ask,
         /// The answer.
         answer: oneshot::Sender<Answer>,
+    },
+    /// A call gives a task to a session of its own.
+    Delegate {
+        /// The call.
+        call: String,
+        /// The task.
+        task: Box<Task>,
+        /// Cancelled when the call is gone.
+        cancel: CancellationToken,
+        /// Who does it, or the error for the model.
+        reply: oneshot::Sender<Result<Started, String>>,
     },
     /// A call ended.
     Ended(Box<Ended>),

@@ -112,6 +112,7 @@ fn request(line: &str) -> Option<Vec<Request>> {
         "run" => tool("bash", json!({ "command": rest })),
         "grep" => tool("grep", json!({ "pattern": rest })),
         "glob" => tool("glob", json!({ "pattern": rest })),
+        "task" => tool("task", json!({ "title": rest, "prompt": rest })),
         "ask" => tool("ask", json!({ "question": rest })),
         "plan" => {
             let items: Vec<Value> = rest

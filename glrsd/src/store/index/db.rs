@@ -3,7 +3,7 @@
 //! Owns the layout of `index.sqlite`. Must not know sessions' files, threads, or when the index is
 //! to be believed.
 
-use super::{Slot, Want};
+use super::{Children, Slot, Want};
 use crate::store::Row;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Number of the layout, and of how rows are made of logs: a file with another one is made anew.
-const LAYOUT: i64 = 1;
+const LAYOUT: i64 = 2;
 
 const TABLES: &str = "
 CREATE TABLE session(
@@ -24,6 +24,7 @@ CREATE TABLE session(
   at INTEGER NOT NULL,
   cwd TEXT NOT NULL,
   title TEXT NOT NULL,
+  parent TEXT NOT NULL,
   broken INTEGER NOT NULL,
   texts INTEGER NOT NULL,
   row TEXT NOT NULL
@@ -189,7 +190,7 @@ impl Db {
         // One state of the file for all statements.
         let _read = self.0.unchecked_transaction()?;
         // Numbers of parameters that a statement does not use are bound all the same.
-        let mut cond = String::from("?1 IS NOT NULL AND ?2 IS NOT NULL AND ?3 IS NOT NULL");
+        let mut cond = String::from("?1 IS NOT NULL AND ?2 IS NOT NULL AND ?3 IS NOT NULL AND ?4 IS NOT NULL");
         let mut dirs = String::new();
         if let Some(fits) = want.cwd {
             dirs = self.dirs(fits)?;
@@ -200,6 +201,17 @@ impl Db {
         }
         if want.title.is_some() {
             cond.push_str(" AND instr(title, ?3) > 0");
+        }
+        let mut parent = "";
+        match want.children {
+            Children::All => {}
+            Children::Orphans => cond.push_str(
+                " AND (parent = '' OR (parent NOT IN (SELECT name FROM session) AND parent NOT IN (SELECT value FROM json_each(?2))))",
+            ),
+            Children::Of(id) => {
+                parent = id;
+                cond.push_str(" AND parent = ?4");
+            }
         }
         match want.broken {
             Some(true) => cond.push_str(" AND broken = 1"),
@@ -212,11 +224,12 @@ impl Db {
         let (mut keys, mut stored) = (Vec::new(), 0u64);
         if !want.given_only {
             let count = format!("SELECT count(*) FROM session WHERE {cond}");
-            stored = self.0.query_row(&count, params![dirs, without, title], |r| r.get::<_, i64>(0))?.unsigned_abs();
-            let sql = format!("SELECT at, name FROM session WHERE {cond} ORDER BY at DESC, name LIMIT ?4");
+            stored =
+                self.0.query_row(&count, params![dirs, without, title, parent], |r| r.get::<_, i64>(0))?.unsigned_abs();
+            let sql = format!("SELECT at, name FROM session WHERE {cond} ORDER BY at DESC, name LIMIT ?5");
             let mut select = self.0.prepare(&sql)?;
             let most = i64::try_from(end).unwrap_or(i64::MAX);
-            let rows = select.query_map(params![dirs, without, title, most], |r| Ok((r.get(0)?, r.get(1)?)))?;
+            let rows = select.query_map(params![dirs, without, title, parent, most], |r| Ok((r.get(0)?, r.get(1)?)))?;
             keys = rows.collect::<Result<Vec<(i64, String)>, _>>()?;
         }
         let mut slots = Vec::new();
@@ -318,13 +331,14 @@ impl Batch<'_> {
     pub(super) fn put(&self, row: &Row, known: &Known) -> Result<(), Trouble> {
         let text = serde_json::to_string(row).map_err(|e| Trouble::Refused(e.to_string()))?;
         let mut put = self.0.prepare(
-            "INSERT INTO session(name, legacy, stamp, at, cwd, title, broken, texts, row) \
-             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8) \
+            "INSERT INTO session(name, legacy, stamp, at, cwd, title, broken, texts, row, parent) \
+             VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9) \
              ON CONFLICT(name) DO UPDATE SET legacy = ?2, stamp = ?3, at = ?4, cwd = ?5, title = ?6, broken = ?7, \
-             texts = 0, row = ?8",
+             texts = 0, row = ?8, parent = ?9",
         )?;
         let (title, broken) = (row.title.to_lowercase(), row.broken.is_some());
-        put.execute(params![row.name, known.legacy, known.stamp, row.instant(), row.cwd, title, broken, text])?;
+        let parent = row.parent.as_deref().filter(|_| row.child).unwrap_or_default();
+        put.execute(params![row.name, known.legacy, known.stamp, row.instant(), row.cwd, title, broken, text, parent])?;
         Ok(())
     }
 

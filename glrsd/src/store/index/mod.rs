@@ -26,6 +26,29 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// How often a page is taken again because files changed under it.
 const TRIES: usize = 3;
 
+/// Which sessions that do tasks of others are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Children<'a> {
+    /// None but those whose parent is gone: nothing else leads to them.
+    #[default]
+    Orphans,
+    /// All, beside the others.
+    All,
+    /// Those of this session, and nothing else.
+    Of(&'a str),
+}
+
+impl Children<'_> {
+    /// Whether a session is wanted. `parent` is whose task it does; `there` tells whether that exists.
+    pub fn fits(self, parent: Option<&str>, there: &dyn Fn(&str) -> bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::Orphans => parent.is_none_or(|p| !there(p)),
+            Self::Of(id) => parent == Some(id),
+        }
+    }
+}
+
 /// Which part of the list is wanted, and what is to be merged into it.
 #[derive(Default)]
 pub struct Want<'a> {
@@ -35,6 +58,8 @@ pub struct Want<'a> {
     pub title: Option<&'a str>,
     /// Only broken ones, or only others.
     pub broken: Option<bool>,
+    /// Which of those that do tasks of others.
+    pub children: Children<'a>,
     /// No stored session fits: only what is given.
     pub given_only: bool,
     /// Sessions that are not to come from the index.
