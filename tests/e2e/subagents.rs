@@ -105,8 +105,8 @@ fn a_task_is_done_by_a_session_of_its_own_and_its_answer_comes_back() {
     assert!(!of_child.body.to_string().contains("delegating"), "a context of its own");
     // Listed under its parent only.
     let list = |more: Value| ids(&bob.ok("session/list", more));
-    assert_eq!(list(json!({})), [scene.id.clone()]);
-    assert_eq!(list(json!({"children": scene.id})), [child.clone()]);
+    assert_eq!(list(json!({})), std::slice::from_ref(&scene.id));
+    assert_eq!(list(json!({"children": scene.id})), std::slice::from_ref(&child));
     assert_eq!(list(json!({"children": "all"})).len(), 2);
     bob.fails("invalid_params", "session/list", json!({"children": "everything"}));
     // A person goes on with it; a copy of it is nobody's child, nor are a copy's children its.
