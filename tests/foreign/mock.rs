@@ -44,7 +44,7 @@ fn script() -> Value {
         {"match": {"userMessage": "do wrong"}, "response": wrong},
         {"match": {"userMessage": "stop early"}, "response": {"content": "It goes on and", "finishReason": "length"}},
         {"match": {"userMessage": "break off"}, "response": {"content": "This is to be cut somewhere in its middle, which is rather far from here."},
-            "chunkSize": 8, "latency": 30, "truncateAfterChunks": 6},
+            "chunkSize": 8, "latency": 30, "truncateAfterChunks": 8},
         says("see this", "A dot."),
     ])
 }
