@@ -107,7 +107,7 @@ fn a_foreign_mock_is_understood_in_all_four_dialects() {
         let view = place.turn("break off");
         assert_eq!(view.last_status(), "failed", "{dialect:?}: {view:#?}");
         let kept = view.of_type("assistant").last().unwrap().to_string();
-        assert!(kept.contains("This is to") && kept.contains("partial"), "{dialect:?}: {kept}");
+        assert!(kept.contains("This is") && kept.contains("partial"), "{dialect:?}: {kept}");
 
         let view = place.turn("do wrong");
         assert_eq!(view.last_status(), "failed", "{dialect:?}");
