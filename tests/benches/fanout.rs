@@ -131,6 +131,8 @@ fn fan_out(table: &mut Table) {
     let (home, fake) = faked();
     let daemon = home.daemon();
     let (_, alone) = flood(&home, &fake, daemon.pid(), 1);
+    let rate = DELTAS as f64 / (alone / 1e6);
+    table.at_least("a model's deltas to one client, per second of work", rate, "/s", None, Some(100_000.0));
     let (time, work) = flood(&home, &fake, daemon.pid(), CLIENTS);
     let floor = raw_copy();
     let deliveries = (DELTAS * CLIENTS) as f64;
@@ -194,20 +196,23 @@ fn idle_clients(table: &mut Table) {
     let id = wire.new_session(&home, json!({}));
     let before = rss_of(daemon.pid()).unwrap_or(0);
     // Each side of a connection takes a descriptor of this process only once.
-    let kept: Vec<UnixStream> = (0..800).map(|_| attach(&home, &id)).collect();
-    wire.wait_view(&id, "all attached", |v| v.clients == kept.len() as u64 + 1);
-    // Each is told of those that came after it; idle are those that have read it all.
-    kept.iter().for_each(|s| s.set_nonblocking(true).expect("a socket"));
+    let mut kept: Vec<UnixStream> = Vec::new();
     let mut bytes = vec![0; 64 * 1024];
+    // As terminals come: each reads what it is told, also of those that come after it.
+    let mut read_all = |kept: &[UnixStream]| -> usize {
+        let read =
+            |mut s: &UnixStream| -> usize { std::iter::from_fn(|| s.read(&mut bytes).ok().filter(|n| *n > 0)).sum() };
+        kept.iter().map(read).sum()
+    };
+    for n in 1..=800 {
+        let stream = attach(&home, &id);
+        stream.set_nonblocking(true).expect("a socket");
+        kept.push(stream);
+        wire.wait_view(&id, "attached", |v| v.clients == n + 1);
+        read_all(&kept);
+    }
     let nobody = Watched::new(());
-    loop {
-        let read: usize = kept
-            .iter()
-            .map(|mut s| std::iter::from_fn(|| s.read(&mut bytes).ok().filter(|n| *n > 0)).sum::<usize>())
-            .sum();
-        if read == 0 {
-            break;
-        }
+    while read_all(&kept) > 0 {
         nobody.wait_for(Duration::from_millis(100), |()| None::<()>);
     }
     let grown = rss_of(daemon.pid()).unwrap_or(0).saturating_sub(before) as f64 / 1048576.0;

@@ -15,6 +15,7 @@ use glrs_tests::bench::{Table, median, timed};
 use glrs_tests::process::rss_of;
 use glrsd::fold::{Context, Summary};
 use glrsd::host::Paths;
+use glrsd::listing::{Filter, page};
 use glrsd::store::Store;
 use serde_json::value::RawValue;
 use std::fmt::Write as _;
@@ -234,7 +235,7 @@ impl Bench {
     }
 
     fn list(&self, table: &mut Table) {
-        const MANY: usize = 5000;
+        const MANY: usize = 10_000;
         let mut bytes = 0;
         for n in 0..MANY {
             let id = sid(0x1_0000 + n);
@@ -242,10 +243,17 @@ impl Bench {
         }
         let all = |times| median(times, || timed(|| drop(self.store.list().expect("a list"))));
         let (cold, warm) = (all(1), all(5));
-        table.time("list 5,000 sessions that changed", cold, None, None);
+        table.time("list 10,000 sessions that changed", cold, None, None);
         let rate = bytes as f64 / 1e6 / cold.as_secs_f64();
-        table.at_least("  in bytes of log", rate, "MB/s", None, None);
-        table.time("list them again", warm, None, None);
+        table.at_least("  in bytes of log", rate, "MB/s", None, Some(100.0));
+        table.time("list them all again", warm, None, None);
+        self.store.index_rest();
+        let page = || {
+            let (rows, total) = page(&self.store, &[], &Filter::default(), 0, 20);
+            assert!(rows.len() == 20 && total as usize >= MANY);
+        };
+        let time = median(25, || timed(page));
+        table.time("list the newest 20 of them from the index", time, None, Some(Duration::from_millis(5)));
     }
 }
 

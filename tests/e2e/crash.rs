@@ -44,6 +44,34 @@ fn a_kill_mid_turn_loses_nothing_that_was_acknowledged() {
     drop(daemon);
 }
 
+/// The step is in the log, and the journal does not say so yet.
+#[test]
+fn a_kill_between_a_step_and_its_mark_records_the_step_once() {
+    let mut scene = Scene::plain();
+    let gate = Gate::new();
+    scene.fake.reply(Reply::call("glob", json!({"pattern": "*"})));
+    scene.fake.reply(Reply::say("never seen").gate(&gate));
+    scene.wire.send(&scene.id, "one");
+    gate.wait_reached();
+    scene.daemon.kill9();
+    let journal = scene.home.sessions().join("live").join(format!("{}.jsonl", scene.id));
+    let text = fs::read_to_string(&journal).unwrap();
+    let (before, _) = text.split_once("{\"k\":\"step\",\"step\":0,").expect("the step's mark");
+    assert!(before.contains("\"k\":\"step\",\"step\":1,"), "{before}");
+    fs::write(&journal, before).unwrap();
+
+    let daemon = scene.home.daemon();
+    let wire = scene.home.wire("bob");
+    wire.attach(&scene.id, json!({"env": scene.home.env()}));
+    let view = wire.view(&scene.id);
+    assert_eq!((view.last_status(), view.of_type("tool").len()), ("interrupted", 1));
+    check::check_session(&scene.home.log(&scene.id)).clean();
+    scene.fake.reply(Reply::say("going on"));
+    assert_eq!(wire.turn(&scene.id, "two").last_status(), "done");
+    scene.fake.assert_clean();
+    drop(daemon);
+}
+
 #[test]
 fn the_next_command_starts_a_new_daemon_and_shows_it_all() {
     let (home, mut daemon, wire, id) = rehearsal(json!({}));

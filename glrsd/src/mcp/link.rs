@@ -91,12 +91,12 @@ impl Link {
 pub(super) async fn keep(
     server: &McpServer,
     cwd: &Path,
-    env: &Env,
+    (env, keys): (&Env, &[String]),
     gone: &CancellationToken,
     secrets: &mut Secrets,
     opened: impl Fn(Arc<Link>),
 ) -> String {
-    match place(server, cwd, env, secrets) {
+    match place(server, cwd, env, keys, secrets) {
         Err(why) => why,
         Ok(Place::Remote { url, headers }) => {
             let client = match http::client(&url, env).await {

@@ -51,14 +51,22 @@ pub struct Servers(Mutex<Vec<Weak<Server>>>);
 
 impl Servers {
     /// The servers of a configuration, directory and environment, by name. Starts none. Whoever
-    /// holds them keeps those alive that were started.
-    pub fn open(&self, servers: &BTreeMap<String, McpServer>, cwd: &Path, env: &Arc<Env>) -> Vec<Arc<Server>> {
+    /// holds them keeps those alive that were started. `keys` are variables that no server's program
+    /// inherits: it has them only where its configuration names them.
+    pub fn open(
+        &self,
+        servers: &BTreeMap<String, McpServer>,
+        cwd: &Path,
+        env: &Arc<Env>,
+        keys: &[String],
+    ) -> Vec<Arc<Server>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|s| s.strong_count() > 0);
         let one = |(name, spec): (&String, &McpServer)| {
             let same = known.iter().filter_map(Weak::upgrade).find(|s| s.is(name, spec, cwd, env));
             same.unwrap_or_else(|| {
-                let new = Arc::new(Server::new(name.clone(), spec.clone(), cwd.to_path_buf(), env.clone()));
+                let new =
+                    Arc::new(Server::new(name.clone(), spec.clone(), cwd.to_path_buf(), env.clone(), keys.to_vec()));
                 known.push(Arc::downgrade(&new));
                 new
             })

@@ -113,6 +113,7 @@ struct Core {
     spec: McpServer,
     cwd: PathBuf,
     env: Arc<Env>,
+    keys: Vec<String>,
     now: watch::Sender<Now>,
     starts: Mutex<VecDeque<Instant>>,
     gone: CancellationToken,
@@ -129,9 +130,9 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub(super) fn new(name: String, spec: McpServer, cwd: PathBuf, env: Arc<Env>) -> Self {
+    pub(super) fn new(name: String, spec: McpServer, cwd: PathBuf, env: Arc<Env>, keys: Vec<String>) -> Self {
         let (now, starts) = (watch::Sender::new(Now::Idle), Mutex::default());
-        Self(Arc::new(Core { name, spec, cwd, env, now, starts, gone: CancellationToken::new() }))
+        Self(Arc::new(Core { name, spec, cwd, env, keys, now, starts, gone: CancellationToken::new() }))
     }
 
     pub(super) fn is(&self, name: &str, spec: &McpServer, cwd: &Path, env: &Arc<Env>) -> bool {
@@ -273,7 +274,7 @@ impl Server {
             ServiceError::McpError(e) => CallError::Refused { server, why: e.message.into_owned() },
             ServiceError::TransportSend(e) => {
                 let mut secrets = Secrets::default();
-                let _ = super::spec::place(&self.0.spec, &self.0.cwd, &self.0.env, &mut secrets);
+                let _ = super::spec::place(&self.0.spec, &self.0.cwd, &self.0.env, &self.0.keys, &mut secrets);
                 CallError::Lost { server, why: secrets.hide(&root(&*e.error)) }
             }
             ServiceError::TransportClosed => {
@@ -319,7 +320,7 @@ async fn run(core: Arc<Core>) {
     let opened = |link| {
         core.now.send_replace(Now::Ready(link));
     };
-    let keep = link::keep(&core.spec, &core.cwd, &core.env, &core.gone, &mut secrets, opened);
+    let keep = link::keep(&core.spec, &core.cwd, (&core.env, &core.keys), &core.gone, &mut secrets, opened);
     let why = AssertUnwindSafe(keep).catch_unwind().await;
     let why = why.unwrap_or_else(|_| "its connection failed inside glrs".to_owned());
     core.now.send_replace(Now::Down(secrets.hide(&why).into()));

@@ -81,11 +81,17 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// A server's place, in a session's directory and environment.
+/// A server's place, in a session's directory and environment. Its program does not inherit `keys`.
 ///
 /// # Errors
 /// What is missing, in words for people; names variables, never their values.
-pub(super) fn place(server: &McpServer, cwd: &Path, env: &Env, secrets: &mut Secrets) -> Result<Place, String> {
+pub(super) fn place(
+    server: &McpServer,
+    cwd: &Path,
+    env: &Env,
+    keys: &[String],
+    secrets: &mut Secrets,
+) -> Result<Place, String> {
     let mut fill = |text: &str, what: &str| expand(text, env, secrets).map_err(|e| format!("{what}: {e}"));
     let kind = server.transport.as_deref();
     match (&server.command, &server.url) {
@@ -96,7 +102,8 @@ pub(super) fn place(server: &McpServer, cwd: &Path, env: &Env, secrets: &mut Sec
             let command = fill(command, "command")?;
             let args = server.args.iter().map(|a| fill(a, "args")).collect::<Result<Vec<_>, _>>()?;
             let dir = server.cwd.as_deref().map(|d| fill(d, "cwd")).transpose()?;
-            let mut own = env.clone();
+            let inherited = env.iter().filter(|(name, _)| !keys.iter().any(|key| key == name));
+            let mut own: Env = inherited.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
             for (name, value) in &server.env {
                 own.set(name, fill(value, &format!("env.{name}"))?);
             }
@@ -223,7 +230,7 @@ mod tests {
             headers: [("X-Key".to_owned(), "another-one".to_owned())].into(),
             ..McpServer::default()
         };
-        assert!(place(&server, Path::new("/"), &env(), &mut secrets).is_ok());
+        assert!(place(&server, Path::new("/"), &env(), &[], &mut secrets).is_ok());
         let text = "error sending request for url (https://h/mcp?key=s3cr3t-value): s3cr3t-value\nanother-one pa55word";
         assert_eq!(secrets.hide(text), "error sending request: ••• ••• •••");
         assert!(secrets.hide(&"é".repeat(9999)).chars().count() <= WORDS + 1);
@@ -234,7 +241,7 @@ mod tests {
     fn what_cannot_be_is_said() {
         let of = |json: serde_json::Value| {
             let server: McpServer = serde_json::from_value(json).unwrap();
-            place(&server, Path::new("/tmp"), &env(), &mut Secrets::default())
+            place(&server, Path::new("/tmp"), &env(), &["TOKEN".to_owned()], &mut Secrets::default())
         };
         use serde_json::json;
         for (server, words) in [
@@ -259,5 +266,7 @@ mod tests {
             panic!("a program");
         };
         assert!(program.is_absolute() && env.get("A") == Some("s3cr3t-value") && cwd.starts_with("/tmp"));
+        // A provider's key goes to no program that its configuration does not give it to.
+        assert!(env.get("TOKEN").is_none() && env.get("PATH").is_some());
     }
 }

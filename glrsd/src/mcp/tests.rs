@@ -30,7 +30,7 @@ fn shell(script: &str) -> BTreeMap<String, McpServer> {
 async fn equal_ones_are_one_and_nothing_else_is() {
     let pool = Servers::default();
     let config = servers(json!({"a": {"command": "x"}, "b": {"command": "x"}}));
-    let open = |config: &BTreeMap<_, _>, cwd: &str, env: Arc<Env>| pool.open(config, Path::new(cwd), &env);
+    let open = |config: &BTreeMap<_, _>, cwd: &str, env: Arc<Env>| pool.open(config, Path::new(cwd), &env, &[]);
     let first = open(&config, "/tmp", env(&[]));
     assert_eq!(first.iter().map(|s| s.name()).collect::<Vec<_>>(), ["a", "b"]);
     assert!(!Arc::ptr_eq(&first[0], &first[1]));
@@ -50,7 +50,7 @@ async fn equal_ones_are_one_and_nothing_else_is() {
 #[tokio::test(start_paused = true)]
 async fn one_that_says_nothing_is_given_up_and_its_call_is_told_why() {
     let pool = Servers::default();
-    let server = pool.open(&shell("echo deaf >&2; cat >/dev/null"), Path::new("/"), &env(&[])).remove(0);
+    let server = pool.open(&shell("echo deaf >&2; cat >/dev/null"), Path::new("/"), &env(&[]), &[]).remove(0);
     assert_eq!(server.state(), State::Idle);
     server.start();
     server.settled().await;
@@ -70,7 +70,7 @@ async fn one_that_ends_at_once_says_how_and_what_it_complained_of() {
     let secret = env(&[("KEY", "k3y-0f-m1ne")]);
     let script =
         "i=0; while [ $i -lt 5000 ]; do echo \"noise $i\" >&2; i=$((i+1)); done; echo \"bad ${KEY}\" >&2; exit 9";
-    let server = pool.open(&shell(script), Path::new("/"), &secret).remove(0);
+    let server = pool.open(&shell(script), Path::new("/"), &secret, &[]).remove(0);
     for _ in 0..6 {
         server.start();
         server.settled().await;
@@ -83,7 +83,7 @@ async fn one_that_ends_at_once_says_how_and_what_it_complained_of() {
 #[tokio::test]
 async fn esc_is_heard_while_a_server_starts() {
     let pool = Servers::default();
-    let server = pool.open(&shell("cat >/dev/null"), Path::new("/"), &env(&[])).remove(0);
+    let server = pool.open(&shell("cat >/dev/null"), Path::new("/"), &env(&[]), &[]).remove(0);
     let cancel = CancellationToken::new();
     cancel.cancel();
     let (progress, _told) = mpsc::channel(1);

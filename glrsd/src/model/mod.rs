@@ -43,7 +43,7 @@ mod stream_tests;
 mod testing;
 mod upstream;
 
-pub use registry::Models;
+pub use registry::{Models, key_names};
 pub use sets::ModelSets;
 
 use crate::host::Env;

@@ -37,6 +37,12 @@ struct Entry {
     local: bool,
 }
 
+/// Names of the variables that providers' keys come from, those of the configuration included.
+pub fn key_names(config: &Config) -> Vec<String> {
+    let built_in = PROVIDERS.iter().flat_map(|p| p.key_env.iter().map(|name| (*name).to_owned()));
+    built_in.chain(config.providers.values().filter_map(|p| p.key_env.clone())).collect()
+}
+
 impl Models {
     /// The models of a configuration, by the table alone. Does no I/O.
     pub fn new(config: &Config) -> Self {

@@ -39,7 +39,7 @@ async fn list(c: &CallCtx, p: McpList) -> Result<McpListResult, RpcError> {
     });
     let (loaded, cwd) = read.await.map_err(|e| RpcError::internal(e.to_string()))?;
     let configured = &loaded.config.mcp_servers;
-    let servers = shared.mcp.open(configured, &cwd, &env);
+    let servers = shared.mcp.open(configured, &cwd, &env, &crate::model::key_names(&loaded.config));
     if p.start {
         servers.iter().for_each(|s| s.start());
         let settled = join_all(servers.iter().map(|s| s.settled()));

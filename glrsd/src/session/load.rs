@@ -46,6 +46,8 @@ struct Loaded {
     live: LiveState,
     /// Tool entries behind the last `turn` entry, by call id: results of a step that was cut off.
     results: HashMap<String, Output>,
+    /// What the model said behind the last `turn` entry, where no message of it was noted.
+    said: Vec<String>,
     /// Keys of all user entries and tombstones behind the position where each row was accepted.
     keys: HashMap<String, u64>,
 }
@@ -53,13 +55,15 @@ struct Loaded {
 fn read(shared: &Shared, id: &SessionId) -> Result<Loaded, LoadError> {
     let log = shared.store.load(id)?;
     let lines = shared.store.live(id).read_all()?;
-    let live = LiveState::replay(lines.iter().map(|l| &**l));
+    let mut live = LiveState::replay(lines.iter().map(|l| &**l));
     let mut summary = Summary::default();
     let mut results = HashMap::new();
     let mut keys = HashMap::new();
+    let mut said = Vec::new();
+    let mut last_turn = String::new();
     let recover = !live.is_empty();
     if !recover && let Some(summary) = shared.store.kept_fold(&log).and_then(|fold| serde_json::from_str(&fold).ok()) {
-        return Ok(Loaded { log, summary, live, results, keys });
+        return Ok(Loaded { log, summary, live, results, said: Vec::new(), keys });
     }
     log.scan(&mut |n, raw| {
         summary.apply(n, raw);
@@ -67,7 +71,16 @@ fn read(shared: &Shared, id: &SessionId) -> Result<Loaded, LoadError> {
             return;
         }
         match entry::kind_of(raw).as_ref() {
-            "turn" => results.clear(),
+            "turn" => {
+                results.clear();
+                said.clear();
+                raw.clone_into(&mut last_turn);
+            }
+            "assistant" | "reasoning" => match Entry::parse(raw) {
+                Ok(Entry::Assistant(a)) => said.push((PieceKind::Assistant, a.text)),
+                Ok(Entry::Reasoning(r)) => said.push((PieceKind::Reasoning, r.text)),
+                _ => {}
+            },
             "tool" => {
                 let Ok(Entry::Tool(t)) = Entry::parse(raw) else { return };
                 if let Some(call) = t.call_id {
@@ -89,7 +102,24 @@ fn read(shared: &Shared, id: &SessionId) -> Result<Loaded, LoadError> {
             _ => {}
         }
     })?;
-    Ok(Loaded { log, summary, live, results, keys })
+    if is_recorded(&live, &last_turn) {
+        live.msgs.clear();
+    }
+    // An entry that was written just before the daemon's end holds what its piece holds.
+    live.parts.retain(|_, p| p.call.is_some() || !said.iter().any(|(k, t)| *k == p.piece && t.starts_with(&p.text)));
+    said.retain(|(kind, _)| *kind == PieceKind::Assistant && live.msgs.is_empty());
+    let said = said.into_iter().map(|(_, text)| text).collect();
+    Ok(Loaded { log, summary, live, results, said, keys })
+}
+
+/// Whether the last `turn` entry has the journal's step: the daemon ended after it was recorded and
+/// before the journal said so.
+fn is_recorded(live: &LiveState, last_turn: &str) -> bool {
+    let Some(answer) = live.msgs.last() else { return false };
+    match Entry::parse(last_turn) {
+        Ok(Entry::Turn(turn)) => turn.messages.iter().any(|m| m.get() == answer),
+        _ => false,
+    }
 }
 
 impl Actor {
@@ -109,8 +139,9 @@ impl Actor {
                     .await
                     .map_err(|e| RpcError::internal(e.to_string()))?
                     .map_err(|e| load_error(&id, e))?;
-                let mut actor = Self::with(shared, id, loaded.log, loaded.summary, Env::default(), feed, cell).await;
-                actor.recover(loaded.live, &loaded.results, &loaded.keys).await;
+                let Loaded { log, summary, live, results, said, keys } = loaded;
+                let mut actor = Self::with(shared, id, log, summary, Env::default(), feed, cell).await;
+                actor.recover(live, &results, said, &keys).await;
                 Ok(actor)
             }
         }
@@ -276,7 +307,13 @@ impl Actor {
         said.into_iter().map(|n| Entry::notice(format!("({n})"), at)).collect()
     }
 
-    async fn recover(&mut self, live: LiveState, results: &HashMap<String, Output>, keys: &HashMap<String, u64>) {
+    async fn recover(
+        &mut self,
+        live: LiveState,
+        results: &HashMap<String, Output>,
+        said: Vec<String>,
+        keys: &HashMap<String, u64>,
+    ) {
         self.live_used = !live.is_empty();
         if live.is_empty() {
             return;
@@ -285,7 +322,7 @@ impl Actor {
         self.queue = Queue::reload(rows, live.used);
         let open = live.turn.or(Some(self.summary.last_user)).filter(|_| self.summary.turn_open());
         let resumed = match open {
-            Some(user) => self.resume_or_close(user, &live, results).await,
+            Some(user) => self.resume_or_close(user, &live, results, said).await,
             None => false,
         };
         if !resumed {
@@ -317,7 +354,13 @@ impl Actor {
     }
 
     /// Takes a turn up again whose unfinished calls only wait for an answer, or closes it.
-    async fn resume_or_close(&mut self, user: u64, live: &LiveState, results: &HashMap<String, Output>) -> bool {
+    async fn resume_or_close(
+        &mut self,
+        user: u64,
+        live: &LiveState,
+        results: &HashMap<String, Output>,
+        said: Vec<String>,
+    ) -> bool {
         let mut users = Vec::new();
         let mut assistant = None;
         for raw in &live.msgs {
@@ -357,7 +400,7 @@ impl Actor {
             }
             return true;
         }
-        self.close_open_turn(live, users, assistant, calls).await;
+        self.close_open_turn(live, users, said, assistant, calls).await;
         false
     }
 
@@ -376,6 +419,7 @@ impl Actor {
         &mut self,
         live: &LiveState,
         users: Vec<Arc<Message>>,
+        said: Vec<String>,
         assistant: Option<Message>,
         calls: Vec<CallState>,
     ) {
@@ -387,6 +431,7 @@ impl Actor {
             let pending = self.ctx.as_mut().map(Context::take_pending).unwrap_or_default();
             messages.extend(pending);
         }
+        messages.extend(said.into_iter().map(|text| Message::text(Role::Assistant, text)));
         for part in live.parts.values() {
             match part.piece {
                 PieceKind::Assistant if !part.text.trim().is_empty() => {

@@ -13,6 +13,7 @@ use super::running::CallState;
 use crate::config::Loaded;
 use crate::host::Env;
 use crate::mcp::{self, Server, State, ToolInfo};
+use crate::model::key_names;
 use crate::policy;
 use crate::tools::Tool;
 use crate::tools::mcp::{McpTool, is_one};
@@ -108,7 +109,7 @@ impl Preparing {
             patience = mcp::START;
         }
         let config = &self.config.config;
-        let servers = self.shared.mcp.open(&config.mcp_servers, &self.cwd, &self.env);
+        let servers = self.shared.mcp.open(&config.mcp_servers, &self.cwd, &self.env, &key_names(config));
         if !cancel.is_cancelled() {
             servers.iter().for_each(|s| s.start());
         }
