@@ -228,7 +228,13 @@ impl Decoder for Stream {
                 Building::Redacted(data) => parts.push(self.reasoning("", json!({ "redactedData": data }))),
                 Building::Call { id, name, input } => {
                     let id = convert::unique(&mut self.taken, &id);
-                    let input: Box<RawValue> = match convert::tool_input(&input, length && at == last) {
+                    let input = if name.is_empty() {
+                        Err("the call names no tool; it was not run".to_owned())
+                    } else {
+                        convert::tool_input(&input, length && at == last)
+                    };
+                    let name = if name.is_empty() { "unknown".to_owned() } else { name };
+                    let input: Box<RawValue> = match input {
                         Ok(input) => input,
                         Err(why) => {
                             cut.push((id.clone(), why));
@@ -242,6 +248,9 @@ impl Decoder for Stream {
                 }
             }
         }
+        // Said to want tools, with no call that came: there is nothing to run and nothing to wait for.
+        let called = parts.iter().any(|p| matches!(p, Part::ToolCall { .. }));
+        let stop = if stop == Stop::Tools && !called { Stop::End } else { stop };
         Reply { message: Message { role: Role::Assistant, parts }, cut, stop, tokens: self.tokens() }
     }
 }

@@ -249,13 +249,25 @@ fn what_comes_goes_back_byte_for_byte() {
     assert!(raw.contains(r#""input":{"path": "a\nb", "n": 1.0}"#), "{raw}");
 }
 
+/// The provider would not take it back, and there is nothing to run.
+#[test]
+fn a_call_without_a_name_is_not_run_and_can_be_sent_back() {
+    let mut events = block(0, json!({"type": "tool_use", "id": "t", "input": {}}), &[]);
+    events.push(json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}));
+    let reply = decode(&events).finish();
+    let [Part::ToolCall { id, name, .. }] = &reply.message.parts[..] else { panic!("{:?}", reply.message) };
+    assert_eq!(name, "unknown");
+    assert!(reply.cut.len() == 1 && reply.cut[0].0 == *id && reply.cut[0].1.contains("no tool"), "{:?}", reply.cut);
+}
+
 #[test]
 fn stops_are_told_apart() {
     for (reason, stop) in [
         ("end_turn", Stop::End),
         ("max_tokens", Stop::Length),
         ("refusal", Stop::Refused("refusal".into())),
-        ("tool_use", Stop::Tools),
+        // No call came with it.
+        ("tool_use", Stop::End),
     ] {
         let end = json!({"type": "message_delta", "delta": {"stop_reason": reason}});
         assert_eq!(decode(&[end]).finish().stop, stop);
