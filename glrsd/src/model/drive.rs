@@ -6,12 +6,15 @@
 use super::errors::{self, Origin, failure};
 use super::sse::Parser;
 use super::{Call, Chunk, Failure, FailureKind, Reply, Sink, Tokens, http};
+use bytes::Bytes;
+use futures_util::FutureExt;
 use glrs_protocol::message::Message;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, Url};
 use std::future::Future;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// How long a stream may take to end once the provider has said why it stopped.
@@ -22,6 +25,13 @@ const IDLE_MAX: Duration = Duration::from_secs(7 * 86_400);
 const WHOLE_MAX: usize = 64 * 1024 * 1024;
 /// Most bytes of an error body.
 const ERROR_MAX: usize = 64 * 1024;
+/// So many reads may wake us within [`PACE`]; then we wait out the rest of it. A stream of many small
+/// events costs a wake-up each otherwise, ten times what is in it.
+const BURST: u32 = 16;
+/// Late by so much a fast stream may come. Far below what an eye sees, and a slow one never waits.
+const PACE: Duration = Duration::from_millis(4);
+/// Most pieces of a body, or chunks of an answer, that are gathered before the sink gets them.
+const GATHERED: usize = 64;
 
 /// What an event was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,12 +120,12 @@ async fn follow(
     }
     limit.emit(sink, Chunk::Open).await?;
 
-    let mut out = Vec::new();
     let kind = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_ascii_lowercase();
     if kind.contains("json") && !kind.contains("stream") {
         let mut body = Vec::new();
         let read = limit.within(idle, read_up_to(&mut response, &mut body, WHOLE_MAX)).await?;
         read.map_err(|e| http::unreachable(who, &url, &e))?;
+        let mut out = Vec::new();
         decoder.whole(&String::from_utf8_lossy(&body), &mut out)?;
         for chunk in out {
             limit.emit(sink, chunk).await?;
@@ -131,15 +141,24 @@ async fn follow(
 
     let mut parser = Parser::default();
     let mut deadline = Instant::now() + idle;
+    let mut out = Gathered::default();
+    let mut pace = Pace::new();
     loop {
         while let Some(data) = parser.next() {
-            let progress = decoder.event(&data, &mut out)?;
-            for chunk in out.drain(..) {
-                limit.emit(sink, chunk).await?;
-            }
+            let progress = match decoder.event(&data, &mut out.fresh) {
+                Ok(progress) => progress,
+                Err(f) => {
+                    out.join();
+                    limit.emit_all(sink, &mut out).await?;
+                    return Err(f);
+                }
+            };
+            out.join();
             match progress {
-                Progress::Done if decoder.complete() => return Ok(()),
-                Progress::Done => return Err(incomplete(who)),
+                Progress::Done => {
+                    limit.emit_all(sink, &mut out).await?;
+                    return if decoder.complete() { Ok(()) } else { Err(incomplete(who)) };
+                }
                 Progress::Event if decoder.complete() => deadline = Instant::now() + idle.min(GRACE),
                 Progress::Event => deadline = Instant::now() + idle,
                 Progress::Nothing => {}
@@ -148,7 +167,29 @@ async fn follow(
         if parser.too_long() {
             return Err(failure(FailureKind::Protocol, format!("{who} sent an event without end")));
         }
-        let piece = match limit.until(deadline, response.chunk()).await {
+        // What is here already comes along: a fast stream costs by its bytes and not by its events.
+        let more = out.go_on();
+        let here = if more { here(&mut response).await } else { None };
+        let piece = match here {
+            Some(Ok(Some(bytes))) => {
+                parser.push(&bytes);
+                continue;
+            }
+            here => {
+                let until = if more && here.is_none() { pace.wait(out.pieces) } else { None };
+                limit.emit_all(sink, &mut out).await?;
+                match here {
+                    Some(piece) => Ok(piece),
+                    None => {
+                        if let Some(until) = until {
+                            limit.sleep(until).await?;
+                        }
+                        limit.until(deadline, response.chunk()).await
+                    }
+                }
+            }
+        };
+        let piece = match piece {
             // The provider had said why it stopped: nothing is missing but the end of the stream.
             Err(f) if f.kind == FailureKind::Idle && decoder.complete() => return Ok(()),
             Err(f) => return Err(f),
@@ -161,6 +202,82 @@ async fn follow(
             None if decoder.complete() => return Ok(()),
             None => return Err(incomplete(who)),
         }
+    }
+}
+
+/// The next piece of the body, if the connection has it already. The connection is a task of its own
+/// that hands over one piece at a time, when asked: it gets its turn to.
+async fn here(response: &mut Response) -> Option<Result<Option<Bytes>, reqwest::Error>> {
+    for _ in 0..2 {
+        if let Some(piece) = response.chunk().now_or_never() {
+            return Some(piece);
+        }
+        yield_now().await;
+    }
+    response.chunk().now_or_never()
+}
+
+/// How often a stream wakes us.
+struct Pace {
+    since: Instant,
+    reads: u32,
+    /// We waited before the last read.
+    waited: bool,
+    /// Waiting brought nothing: not again before this.
+    off: Option<Instant>,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { since: Instant::now(), reads: 0, waited: false, off: None }
+    }
+
+    /// Counts a read that will wake us, after one that brought so many pieces; tells until when to wait
+    /// before it, if at all.
+    fn wait(&mut self, pieces: usize) -> Option<Instant> {
+        let now = Instant::now();
+        if std::mem::take(&mut self.waited) && pieces < 3 {
+            self.off = Some(now + 32 * PACE);
+        }
+        if self.off.is_some_and(|off| now < off) {
+            return None;
+        }
+        let until = self.since + PACE;
+        if now >= until {
+            (self.since, self.reads) = (now, 0);
+        }
+        self.reads += 1;
+        self.waited = self.reads > BURST && now < until;
+        self.waited.then_some(until)
+    }
+}
+
+/// Chunks on their way to the sink, neighbours of one kind joined.
+#[derive(Default)]
+struct Gathered {
+    /// What the last event gave.
+    fresh: Vec<Chunk>,
+    chunks: Vec<Chunk>,
+    /// Pieces of the body read since something was last handed on.
+    pieces: usize,
+}
+
+impl Gathered {
+    fn join(&mut self) {
+        for chunk in self.fresh.drain(..) {
+            let rest = match self.chunks.last_mut() {
+                Some(last) => last.join(chunk),
+                None => Some(chunk),
+            };
+            self.chunks.extend(rest);
+        }
+    }
+
+    /// Whether more may be gathered before this is handed on. Bounded, so that a provider that is
+    /// always faster than we are still shows, is cancelled, and meets its idle limit.
+    fn go_on(&mut self) -> bool {
+        self.pieces += 1;
+        self.pieces <= GATHERED && self.chunks.len() <= GATHERED
     }
 }
 
@@ -208,6 +325,23 @@ impl Limit<'_> {
             () = self.cancel.cancelled() => Err(cancelled()),
             done = timeout_at(deadline, work) => done.map_err(|_| idle()),
         }
+    }
+
+    /// Waits; the body fills its buffers meanwhile.
+    async fn sleep(&self, until: Instant) -> Result<(), Failure> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => Err(cancelled()),
+            () = sleep_until(until) => Ok(()),
+        }
+    }
+
+    async fn emit_all(&self, sink: &mut dyn Sink, out: &mut Gathered) -> Result<(), Failure> {
+        out.pieces = 0;
+        for chunk in out.chunks.drain(..) {
+            self.emit(sink, chunk).await?;
+        }
+        Ok(())
     }
 
     async fn emit(&self, sink: &mut dyn Sink, chunk: Chunk) -> Result<(), Failure> {

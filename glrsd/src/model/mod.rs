@@ -92,6 +92,24 @@ pub enum Chunk {
     Tool(String),
 }
 
+/// Most bytes of chunks that were joined: a client draws them at once.
+pub(crate) const JOINED: usize = 16 * 1024;
+
+impl Chunk {
+    /// Appends what follows directly where both are pieces of one text; else gives it back.
+    pub(crate) fn join(&mut self, next: Self) -> Option<Self> {
+        match (self, &next) {
+            (Self::Text(a), Self::Text(b)) | (Self::Reasoning(a), Self::Reasoning(b))
+                if a.len() + b.len() <= JOINED =>
+            {
+                a.push_str(b);
+                None
+            }
+            _ => Some(next),
+        }
+    }
+}
+
 /// Why the model stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {

@@ -34,10 +34,16 @@ impl Parser {
             bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
         }
         while let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) {
-            self.line.extend_from_slice(&bytes[..end]);
-            let cr = bytes[end] == b'\r';
-            bytes = &bytes[end + 1..];
-            self.end_line();
+            let (line, rest) = bytes.split_at(end);
+            let cr = rest[0] == b'\r';
+            bytes = &rest[1..];
+            if self.line.is_empty() {
+                self.end_line(line);
+            } else {
+                let mut whole = std::mem::take(&mut self.line);
+                whole.extend_from_slice(line);
+                self.end_line(&whole);
+            }
             if cr {
                 match bytes {
                     [] => self.after_cr = true,
@@ -60,10 +66,9 @@ impl Parser {
         self.too_long
     }
 
-    fn end_line(&mut self) {
-        let mut line = std::mem::take(&mut self.line);
-        if !std::mem::replace(&mut self.begun, true) && line.starts_with(b"\xef\xbb\xbf") {
-            line.drain(..3);
+    fn end_line(&mut self, mut line: &[u8]) {
+        if !std::mem::replace(&mut self.begun, true) {
+            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         }
         if line.is_empty() {
             if let Some(data) = self.data.take() {
@@ -72,9 +77,7 @@ impl Parser {
             return;
         }
         // Field names other than `data` (event, id, retry) say nothing that the data does not.
-        if line == b"data" {
-            line.push(b':');
-        }
+        let line = if line == b"data" { b"data:".as_slice() } else { line };
         let Some(value) = line.strip_prefix(b"data:") else { return };
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match &mut self.data {

@@ -327,8 +327,10 @@ async fn every_case_is_the_same_byte_by_byte() {
         }
         let anthropic = case["api"] == "anthropic";
         let outcome = |(result, kept): (Result<Reply, Failure>, Kept)| match result {
-            Ok(r) => (r.message.to_raw().unwrap().get().to_owned(), format!("{:?} {:?}", r.tokens, r.stop), kept.0),
-            Err(f) => (f.message, format!("{:?} {:?}", f.kind, f.tokens), kept.0),
+            Ok(r) => {
+                (r.message.to_raw().unwrap().get().to_owned(), format!("{:?} {:?}", r.tokens, r.stop), kept.joined())
+            }
+            Err(f) => (f.message, format!("{:?} {:?}", f.kind, f.tokens), kept.joined()),
         };
         let a = outcome(play_with(whole, anthropic, Duration::from_secs(20)).await);
         let b = outcome(play_with(bytewise, anthropic, Duration::from_secs(20)).await);

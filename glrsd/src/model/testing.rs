@@ -219,6 +219,19 @@ impl Kept {
     pub(crate) fn reasoning(&self) -> String {
         self.0.iter().filter_map(|c| if let Chunk::Reasoning(t) = c { Some(t.as_str()) } else { None }).collect()
     }
+
+    /// Everything, pieces of one text joined: how many came at once depends on when they came.
+    pub(crate) fn joined(self) -> Vec<Chunk> {
+        let mut all: Vec<Chunk> = Vec::new();
+        for chunk in self.0 {
+            let rest = match all.last_mut() {
+                Some(last) => last.join(chunk),
+                None => Some(chunk),
+            };
+            all.extend(rest);
+        }
+        all
+    }
 }
 
 impl Sink for Kept {

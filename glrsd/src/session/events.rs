@@ -4,12 +4,9 @@
 //! stream costs by its bytes and not by its tokens. Order is kept. Must not know what events mean
 //! beyond that.
 
-use crate::model::Chunk;
+use crate::model::JOINED;
 use crate::turn::Event;
 use tokio::sync::mpsc;
-
-/// Most bytes of a joined piece: a client draws it at once.
-const JOINED: usize = 16 * 1024;
 
 /// The receiving end of a running turn.
 pub(super) struct Events {
@@ -52,24 +49,22 @@ impl Events {
 
 /// Appends `next` to `event` where both are of one stream; else gives it back.
 fn join(event: &mut Event, next: Event) -> Option<Event> {
-    let text = match (&mut *event, &next) {
-        (Event::Chunk(Chunk::Text(a)), Event::Chunk(Chunk::Text(b)))
-        | (Event::Chunk(Chunk::Reasoning(a)), Event::Chunk(Chunk::Reasoning(b))) => Some((a, b)),
-        (Event::Output { call: x, text: a }, Event::Output { call: y, text: b }) if x == y => Some((a, b)),
-        _ => None,
-    };
-    match text {
-        Some((a, b)) if a.len() + b.len() <= JOINED => {
-            a.push_str(b);
+    match (event, next) {
+        (Event::Chunk(a), Event::Chunk(b)) => a.join(b).map(Event::Chunk),
+        (Event::Output { call: x, text: a }, Event::Output { call: y, text: b })
+            if *x == y && a.len() + b.len() <= JOINED =>
+        {
+            a.push_str(&b);
             None
         }
-        _ => Some(next),
+        (_, next) => Some(next),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Chunk;
 
     fn show(event: Event) -> String {
         match event {

@@ -107,7 +107,8 @@ impl Stream {
                     input: given.map(Value::to_string).unwrap_or_default(),
                 }
             }
-            _ => Building::Unknown(Some(block.to_string())),
+            // One that says not even what it is could not go back.
+            kind => Building::Unknown(Some(block.to_string()).filter(|_| !kind.is_empty())),
         };
         self.blocks.push((index, building));
     }
