@@ -8,7 +8,7 @@
     reason = "a test says what is wrong by panicking"
 )]
 
-use glrs_tests::bench::{Table, cpu_of, median, timed};
+use glrs_tests::bench::{Table, cpu_of, median, timed, wanted};
 use glrs_tests::process::rss_of;
 use glrs_tests::wait::Watched;
 use glrs_tests::{Dialect, Fake, Gate, Home, PATIENCE, Reply, Value, json};
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 100;
 const DELTAS: usize = 20_000;
+/// And to one client: processor time is not counted finely.
+const DELTAS_ALONE: usize = 100_000;
 /// So many come without a pause: less than a ring holds, since a client of a bench that shares its
 /// processors with the daemon may not run for a while.
 const LEG: usize = 2500;
@@ -30,10 +32,16 @@ const PIECE: usize = 200;
 fn main() {
     glrs_tests::set_exe(env!("CARGO_BIN_EXE_glrs"));
     let mut table = Table::new("glrs: many clients");
-    fan_out(&mut table);
-    other_session(&mut table);
-    idle_clients(&mut table);
-    idle_sessions(&mut table);
+    let parts: [(&str, fn(&mut Table)); 5] = [
+        ("alone", alone),
+        ("many", many),
+        ("beside", other_session),
+        ("clients", idle_clients),
+        ("sessions", idle_sessions),
+    ];
+    for (_, part) in parts.iter().filter(|(name, _)| wanted(name)) {
+        part(&mut table);
+    }
     table.finish();
 }
 
@@ -96,14 +104,14 @@ fn count(streams: Vec<UnixStream>) -> Arc<AtomicUsize> {
 }
 
 /// Lets a flood run to `clients` connections; gives the time and the daemon's µs of work.
-fn flood(home: &Home, fake: &Fake, pid: u32, clients: usize) -> (Duration, f64) {
+fn flood(home: &Home, fake: &Fake, pid: u32, clients: usize, deltas: usize) -> (Duration, f64) {
     let wire = home.wire("bench");
     let id = wire.new_session(home, json!({}));
     let seen = count((0..clients).map(|_| attach(home, &id)).collect());
     wire.wait_view(&id, "all attached", |v| v.clients == clients as u64 + 1);
     wire.ok("session/detach", json!({"id": id}));
     let piece = format!("{} ", "x".repeat(PIECE - 1));
-    let gates: Vec<Gate> = (0..=DELTAS / LEG).map(|_| Gate::new()).collect();
+    let gates: Vec<Gate> = (0..=deltas / LEG).map(|_| Gate::new()).collect();
     let (last, legs) = gates.split_last().expect("a gate");
     let reply = legs.iter().fold(Reply::new(), |reply, gate| reply.gate(gate).text(&piece.repeat(LEG)));
     fake.reply(reply.gate(last));
@@ -127,13 +135,20 @@ fn flood(home: &Home, fake: &Fake, pid: u32, clients: usize) -> (Duration, f64) 
     (time, work as f64)
 }
 
-fn fan_out(table: &mut Table) {
+fn alone(table: &mut Table) {
     let (home, fake) = faked();
     let daemon = home.daemon();
-    let (_, alone) = flood(&home, &fake, daemon.pid(), 1);
-    let rate = DELTAS as f64 / (alone / 1e6);
+    let (_, work) = flood(&home, &fake, daemon.pid(), 1, DELTAS_ALONE);
+    let rate = DELTAS_ALONE as f64 / (work / 1e6);
     table.at_least("a model's deltas to one client, per second of work", rate, "/s", None, Some(100_000.0));
-    let (time, work) = flood(&home, &fake, daemon.pid(), CLIENTS);
+    fake.assert_clean();
+}
+
+fn many(table: &mut Table) {
+    let (home, fake) = faked();
+    let daemon = home.daemon();
+    let (_, alone) = flood(&home, &fake, daemon.pid(), 1, DELTAS);
+    let (time, work) = flood(&home, &fake, daemon.pid(), CLIENTS, DELTAS);
     let floor = raw_copy();
     let deliveries = (DELTAS * CLIENTS) as f64;
     let rate = deliveries / time.as_secs_f64();

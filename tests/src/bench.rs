@@ -56,6 +56,13 @@ impl Table {
     }
 }
 
+/// Whether a part of a bench is to run: all are, unless the command line names some
+/// (`cargo bench --bench fanout -- alone`).
+pub fn wanted(part: &str) -> bool {
+    let named: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    named.is_empty() || named.iter().any(|n| n == part)
+}
+
 /// The median of `n` runs; each run says how long it took.
 ///
 /// # Panics

@@ -7,7 +7,6 @@ use super::errors::{self, Origin, failure};
 use super::sse::Parser;
 use super::{Call, Chunk, Failure, FailureKind, Reply, Sink, Tokens, http};
 use bytes::Bytes;
-use futures_util::FutureExt;
 use glrs_protocol::message::Message;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Response, Url};
@@ -208,13 +207,11 @@ async fn follow(
 /// The next piece of the body, if the connection has it already. The connection is a task of its own
 /// that hands over one piece at a time, when asked: it gets its turn to.
 async fn here(response: &mut Response) -> Option<Result<Option<Bytes>, reqwest::Error>> {
-    for _ in 0..2 {
-        if let Some(piece) = response.chunk().now_or_never() {
-            return Some(piece);
-        }
-        yield_now().await;
+    tokio::select! {
+        biased;
+        piece = response.chunk() => Some(piece),
+        () = yield_now() => None,
     }
-    response.chunk().now_or_never()
 }
 
 /// How often a stream wakes us.

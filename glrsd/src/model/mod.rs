@@ -25,6 +25,7 @@ mod keys;
 #[cfg(test)]
 mod legal_tests;
 mod openai;
+mod plain;
 mod registry;
 mod rehearsal;
 mod remote;

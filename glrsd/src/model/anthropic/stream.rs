@@ -6,6 +6,7 @@ use crate::model::catalogue::Price;
 use crate::model::convert::{self, tagged_block};
 use crate::model::drive::{Decoder, Progress};
 use crate::model::errors::{self, Origin, failure};
+use crate::model::plain::{self, Plain};
 use crate::model::{Chunk, Failure, FailureKind, Reply, Stop, Tokens};
 use glrs_protocol::message::{Message, Part, Role, empty_object};
 use serde_json::value::RawValue;
@@ -133,6 +134,23 @@ impl Stream {
         out.retain(|c| !matches!(c, Chunk::Text(t) | Chunk::Reasoning(t) if t.is_empty()));
     }
 
+    /// More of a block that takes it; tells whether it did.
+    fn plain(&mut self, index: u64, plain: &Plain<'_>, out: &mut Vec<Chunk>) -> bool {
+        match self.blocks.iter_mut().rev().find(|(i, _)| *i == index) {
+            Some((_, Building::Text(t))) if !plain.text.is_empty() => {
+                t.push_str(&plain.text);
+                out.push(Chunk::Text(plain.text.to_string()));
+                true
+            }
+            Some((_, Building::Thinking { text, .. })) if !plain.thought.is_empty() => {
+                text.push_str(&plain.thought);
+                out.push(Chunk::Reasoning(plain.thought.to_string()));
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// What was thought, and what its provider needs to take it back.
     fn reasoning(&self, text: &str, own: Value) -> Part {
         let opts = json!({ (self.origin.provider.as_str()): own });
@@ -142,6 +160,11 @@ impl Stream {
 
 impl Decoder for Stream {
     fn event(&mut self, data: &str, out: &mut Vec<Chunk>) -> Result<Progress, Failure> {
+        if let Some((index, plain)) = plain::messages(data)
+            && self.plain(index, &plain, out)
+        {
+            return Ok(Progress::Event);
+        }
         let v: Value = serde_json::from_str(data).map_err(|_| {
             failure(FailureKind::Protocol, format!("{} sent an event that is no JSON", self.origin.provider))
         })?;

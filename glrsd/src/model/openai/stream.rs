@@ -7,6 +7,7 @@ use crate::model::catalogue::Price;
 use crate::model::convert;
 use crate::model::drive::{Decoder, Progress};
 use crate::model::errors::{self, Origin, failure};
+use crate::model::plain;
 use crate::model::{Chunk, Failure, FailureKind, Reply, Stop, Tokens};
 use glrs_protocol::message::{Message, Part, Role, empty_object};
 use serde_json::value::RawValue;
@@ -66,8 +67,9 @@ impl Stream {
     fn take(&mut self, v: &Value, out: &mut Vec<Chunk>) -> Result<(), Failure> {
         // Usage comes at the top, in the choice (Moonshot) or under `x_groq`, once or with every
         // event. Each is the total so far: the last one holds.
-        let choice = v.pointer("/choices/0");
-        let usage = [v.get("usage"), choice.and_then(|c| c.get("usage")), v.pointer("/x_groq/usage")];
+        let choice = v.get("choices").and_then(|c| c.get(0));
+        let groq = v.get("x_groq").and_then(|g| g.get("usage"));
+        let usage = [v.get("usage"), choice.and_then(|c| c.get("usage")), groq];
         if let Some(u) = usage.into_iter().flatten().find(|u| u.is_object()) {
             self.usage = Some(u.clone());
         }
@@ -219,6 +221,11 @@ impl Decoder for Stream {
         }
         if data.is_empty() {
             return Ok(Progress::Nothing);
+        }
+        if let Some(plain) = plain::chat(data) {
+            self.think(&plain.thought, out);
+            self.say(&plain.text, out);
+            return Ok(Progress::Event);
         }
         let v = self.parse(data)?;
         self.take(&v, out)?;
