@@ -21,6 +21,7 @@ use crate::host::scratch::SessionTmp;
 use crate::store::{Live, Log};
 use crate::turn;
 use futures_util::FutureExt;
+use glrs_protocol::event::Event;
 use glrs_protocol::types::{Disk, Mode, SessionInfo, StateName};
 use glrs_protocol::{ErrorKind, RpcError, SessionId};
 use std::collections::BTreeMap;
@@ -120,6 +121,10 @@ pub(super) struct Actor {
     /// Since when a turn is about to run: its message is in the log, its task not yet made.
     pub starting: Option<String>,
     pub events: Option<Events>,
+    /// Events that wait for entries before them to be durable.
+    pub held_back: Mutex<Option<Vec<Event>>>,
+    /// Lines of the trace that are not written yet.
+    pub traced: Mutex<String>,
     pub next_piece: u64,
     pub clients: BTreeMap<u64, Attached>,
     pub env: Arc<Env>,
@@ -270,7 +275,7 @@ impl Cmd {
     }
 }
 
-async fn next_event(events: &mut Option<Events>) -> Option<turn::Event> {
+pub(super) async fn next_event(events: &mut Option<Events>) -> Option<turn::Event> {
     match events {
         Some(events) => events.recv().await,
         None => std::future::pending().await,
@@ -296,6 +301,7 @@ impl Actor {
             if self.deleted || self.foreign || self.is_stopped() {
                 return self.leave().await;
             }
+            self.write_trace();
             let timer = self.next_timer();
             tokio::select! {
                 cmd = rx.recv() => match cmd {
@@ -333,6 +339,7 @@ impl Actor {
         // Nothing of it runs any more; the tree may be large.
         let tmp = self.tmp.clone();
         let _ = tokio::task::spawn_blocking(move || tmp.remove()).await;
+        self.write_trace();
         if !self.deleted {
             // What is not synced yet is synced on the way out; a failure was shown already.
             let _ = self.log.sync().await;

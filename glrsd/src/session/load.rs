@@ -210,6 +210,8 @@ impl Actor {
             answered: super::requests::Answered::default(),
             running: None,
             starting: None,
+            held_back: Mutex::default(),
+            traced: Mutex::default(),
             events: None,
             next_piece: 0,
             clients: BTreeMap::new(),

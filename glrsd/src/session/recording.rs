@@ -12,7 +12,7 @@ use glrs_protocol::event::Event;
 use glrs_protocol::types::Disk;
 use glrs_protocol::{ErrorKind, RpcError};
 use serde_json::value::RawValue;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use tokio::time::Instant;
 
 impl Actor {
@@ -146,7 +146,13 @@ impl Actor {
 
     /// Makes what was recorded durable.
     pub async fn sync(&mut self) -> Result<(), RpcError> {
-        match self.log.sync().await {
+        let synced = self.log.sync().await;
+        self.synced(synced)
+    }
+
+    /// Shows what a sync came to.
+    pub(super) fn synced(&mut self, synced: Result<(), DiskError>) -> Result<(), RpcError> {
+        match synced {
             Ok(()) => {
                 self.disk_recovered();
                 Ok(())
@@ -197,6 +203,21 @@ impl Actor {
             ErrorKind::Disk { path: path.clone(), why: why.clone() },
             format!("{path}: {why}. Nothing is lost that was acknowledged; make room or fix it and send again"),
         )
+    }
+
+    /// From now on what is published waits until [`Self::let_go`].
+    pub(super) fn hold_back(&mut self) {
+        self.held_back.get_mut().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
+    }
+
+    /// Gives what was held back, unpublished, and holds back no more.
+    pub(super) fn let_go(&mut self) -> Vec<Event> {
+        let held = self.held_back.get_mut().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+        if held.iter().any(|e| matches!(e, Event::State(_))) {
+            // Nobody has seen the states that were held; the one that holds by then is told.
+            self.shown = None;
+        }
+        held
     }
 
     /// Publishes entries that were recorded.

@@ -4,7 +4,7 @@
 //! one of queued, in the log once, or removed by someone — each step below is durable before the
 //! next one begins.
 
-use super::actor::Actor;
+use super::actor::{Actor, next_event};
 use super::live::Record;
 use super::queue::Waiting;
 use super::{Reply, Who};
@@ -12,12 +12,14 @@ use crate::config::Delivery;
 use crate::fold::summary::Removed;
 use crate::turn::attach;
 use glrs_protocol::entry::{Attachment, Entry};
+use glrs_protocol::event::Event;
 use glrs_protocol::frame::MAX_QUEUE_ROWS;
 use glrs_protocol::params::{
     InterruptResult, QueueEdit, QueueMove, QueueRemove, QueueResult, ReleaseResult, Send, SendResult,
 };
 use glrs_protocol::types::{QueueRow, SendMode};
 use glrs_protocol::{ErrorKind, RpcError};
+use serde_json::value::RawValue;
 use std::path::PathBuf;
 
 /// Hash of what makes two calls with one key the same call.
@@ -150,26 +152,101 @@ impl Actor {
 
     /// Nothing runs and nothing waits: the message goes straight to the log.
     async fn start_with(&mut self, w: Waiting, reply: Reply<SendResult>) {
-        let recorded = self.record_start(std::slice::from_ref(&w));
+        let rows = vec![w];
+        let recorded = self.record_start(&rows);
         let Some(user) = recorded.last().map(|(n, _)| *n) else {
             return reply(Err(self.not_recorded()));
         };
-        if let Err(e) = self.sync().await {
+        match self.sync_and_start(user, &rows).await {
+            Ok(started) => {
+                if !started {
+                    // From here on a crash finds a turn to close, even before its task was made.
+                    self.note(&Record::Turn { user });
+                    self.starting = Some(self.now());
+                }
+                reply(Ok(result("running", None, Some(user))));
+                self.publish_start(recorded);
+                self.publish_info_if_new();
+                if !started {
+                    self.start_turn(user, rows).await;
+                }
+            }
             // Memory holds it and its turn starts when the disk recovers, but it was not
             // acknowledged: the sender is told so, and repeating the call with its key finds it.
-            reply(Err(e));
-            self.publish_entries(recorded);
-            self.start_later = Some((user, vec![w]));
-            return;
+            Err(e) => {
+                reply(Err(e));
+                self.publish_start(recorded);
+            }
         }
-        // From here on a crash finds a turn to close, even before its task was made.
-        self.note(&Record::Turn { user });
-        self.starting = Some(self.now());
-        reply(Ok(result("running", None, Some(user))));
+    }
+
+    /// Makes messages durable that were recorded, and starts their turn meanwhile where that needs
+    /// nothing slow: the disk's time is the provider's time as well. Tells whether it is started.
+    /// What is published waits for [`Self::publish_start`], so that nobody sees it before the messages. If
+    /// the disk does not take them the turn is as if it had not been: it starts when the disk does.
+    async fn sync_and_start(&mut self, user: u64, rows: &[Waiting]) -> Result<bool, RpcError> {
+        let quick = self.ctx.is_some() && rows.iter().all(|w| w.row.attachments.is_empty());
+        let job = match self.log.begin_sync() {
+            Ok(Some(job)) if quick => job,
+            Ok(None) => return Ok(false),
+            Ok(Some(_)) | Err(_) => {
+                let synced = self.sync().await;
+                if synced.is_err() {
+                    self.start_later = Some((user, rows.to_vec()));
+                }
+                return synced.map(|()| false);
+            }
+        };
+        self.hold_back();
+        self.start_turn(user, rows.to_vec()).await;
+        let mut job = std::pin::pin!(job.wait());
+        // The turn's first word is that it wants its request. Others wait for the disk.
+        let first = tokio::select! {
+            biased;
+            done = &mut job => Err(done),
+            event = next_event(&mut self.events) => Ok(event),
+        };
+        let done = match first {
+            Err(done) => done,
+            Ok(event) => {
+                match event {
+                    Some(event) => self.turn_event(event).await,
+                    None => self.turn_vanished().await,
+                }
+                job.await
+            }
+        };
+        let synced = self.log.finish_sync(&done);
+        self.synced(synced).inspect_err(|_| {
+            if self.undo_start(user) {
+                self.start_later = Some((user, rows.to_vec()));
+            }
+        })?;
+        Ok(true)
+    }
+
+    /// Publishes the messages of a turn: that it runs before what it runs on, so that nobody sees a
+    /// message that nothing seems to be done about, and what it did already behind.
+    fn publish_start(&mut self, messages: Vec<(u64, Box<RawValue>)>) {
+        let held = self.let_go();
         self.publish_state();
-        self.publish_entries(recorded);
-        self.publish_info_if_new();
-        self.start_turn(user, vec![w]).await;
+        self.publish_entries(messages);
+        for event in held.iter().filter(|e| !matches!(e, Event::State(_))) {
+            self.publish(event);
+        }
+    }
+
+    /// Makes a turn that runs one that has not begun. Tells whether it did run.
+    fn undo_start(&mut self, user: u64) -> bool {
+        let Some(r) = self.running.take_if(|r| r.user == user) else { return false };
+        r.cancel.cancel();
+        r.task.abort();
+        self.events = None;
+        self.note(&Record::Turn { user: 0 });
+        // What rode along with its messages rides along again.
+        self.ctx = None;
+        self.told = None;
+        true
     }
 
     async fn wait_in_line(&mut self, w: Waiting, mode: SendMode, reply: Reply<SendResult>) {
@@ -203,8 +280,8 @@ impl Actor {
             self.start_brief(false, None, Vec::new()).await;
         }
         if self.running.is_some() || blocked || self.writing.is_some() || self.queue.rows.is_empty() {
-            self.trim_live();
-            return self.publish_state();
+            self.publish_state();
+            return self.trim_live();
         }
         let n = match self.config.config.follow_up_mode {
             Delivery::OneAtATime => 1,
@@ -213,25 +290,24 @@ impl Actor {
         let rows: Vec<Waiting> = self.queue.rows[..n].to_vec();
         let recorded = self.record_start(&rows);
         let Some(user) = recorded.last().map(|(n, _)| *n) else { return };
-        let synced = self.sync().await.is_ok();
-        self.starting = synced.then(|| self.now());
         // The rows are in the log now. While it cannot be synced they stay in the journal as well;
         // their keys tell after a crash that they were taken.
         let numbers: Vec<u64> = rows.iter().map(|w| w.row.row).collect();
         self.queue.drop_rows(&numbers);
-        if synced {
-            self.note(&Record::Turn { user });
+        let started = self.sync_and_start(user, &rows).await;
+        if let Ok(started) = started {
+            if !started {
+                self.note(&Record::Turn { user });
+                self.starting = Some(self.now());
+            }
             for row in numbers {
                 self.note(&Record::Gone { row });
             }
         }
-        self.publish_state();
-        self.publish_entries(recorded);
+        self.publish_start(recorded);
         self.publish_queue();
-        if synced {
+        if let Ok(false) = started {
             self.start_turn(user, rows).await;
-        } else {
-            self.start_later = Some((user, rows));
         }
     }
 

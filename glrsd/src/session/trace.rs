@@ -15,6 +15,7 @@ use glrs_protocol::types::Retry;
 use glrs_protocol::{ErrorKind, RpcError};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use std::sync::PoisonError;
 
 /// Bytes of a trace that are read at once.
 const PAGE: usize = 1 << 20;
@@ -68,13 +69,21 @@ struct Line<'a> {
 }
 
 impl Actor {
-    /// Adds a line. A disk that does not take it is no matter: what matters shows that itself.
+    /// Adds a line. It is written once whoever waits for what happened has been told.
     pub(super) fn trace(&self, what: &Witness<'_>) {
-        if self.deleted {
+        let Ok(line) = serde_json::to_string(&Line { at: &self.now(), what }) else { return };
+        let mut lines = self.traced.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.push_str(&line);
+        lines.push('\n');
+    }
+
+    /// Writes the lines. A disk that does not take them is no matter: what matters shows that itself.
+    pub(super) fn write_trace(&mut self) {
+        let lines = std::mem::take(self.traced.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if lines.is_empty() || self.deleted {
             return;
         }
-        let Ok(line) = serde_json::to_string(&Line { at: &self.now(), what }) else { return };
-        if let Err(e) = self.shared.store.append_trace(&self.id, &line) {
+        if let Err(e) = self.shared.store.append_trace(&self.id, &lines) {
             tracing::debug!(session = %self.id, error = %e, "the trace was not written");
         }
     }

@@ -67,14 +67,16 @@ impl Actor {
             entries.push(turn_entry(&[], entry::TurnStatus::Interrupted, &at));
         }
         entries.extend(self.salvage_notices(&at));
-        self.refresh_config();
-        entries.extend(self.config_notices(&at));
         entries.extend(rows.iter().map(|w| self.user_entry(w, false)));
         self.record(&entries)
     }
 
-    /// Starts the turn of messages that are in the log.
+    /// Starts the turn of messages that are in the log. It works as configured by now.
     pub(super) async fn start_turn(&mut self, user: u64, rows: Vec<Waiting>) {
+        self.refresh_config();
+        let notices = self.config_notices(&self.now());
+        let recorded = self.record(&notices);
+        self.publish_entries(recorded);
         let folded = self.fold_context().await;
         let users = self.user_messages(&rows).await;
         let keep = rows.iter().any(|w| !w.row.attachments.is_empty());
@@ -346,6 +348,8 @@ impl Actor {
                 _ => None,
             })
             .collect();
+        // What was short enough to be whole before the journal had anything of it needs no mark there.
+        let journalled: Vec<String> = r.pieces.iter().filter(|p| p.flushed > 0).map(|p| p.of.clone()).collect();
         let piece = r.take_piece(PieceKind::Reasoning, None);
         if !thought.trim().is_empty() {
             let elapsed = piece.as_ref().map_or(0, |p| p.started.elapsed().as_millis() as u64);
@@ -375,7 +379,7 @@ impl Actor {
         let ofs: Vec<Option<String>> = entries.into_iter().map(|(_, of)| of).collect();
         let recorded = self.record(&plain);
         for ((n, raw), of) in recorded.into_iter().zip(ofs) {
-            if let Some(of) = &of {
+            if let Some(of) = of.as_ref().filter(|of| journalled.contains(*of)) {
                 self.note(&Record::Whole { of: of.clone() });
             }
             self.publish_entry(n, raw, of);

@@ -105,6 +105,9 @@ impl Actor {
 
     /// Publishes an event to everyone attached.
     pub(super) fn publish(&self, event: &Event) {
+        if let Some(held) = &mut *self.held_back.lock().unwrap_or_else(PoisonError::into_inner) {
+            return held.push(event.clone());
+        }
         let encode = |seq| match EventFrame::encode(self.id.as_str(), &self.epoch, Some(seq), event) {
             Ok(line) => Bytes::from(line),
             Err(e) => {

@@ -121,15 +121,14 @@ impl Store {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn append_trace(&self, id: &SessionId, line: &str) -> Result<(), DiskError> {
+    pub fn append_trace(&self, id: &SessionId, lines: &str) -> Result<(), DiskError> {
         let path = self.0.paths.trace(id);
         let append = || -> io::Result<()> {
             self.0.disk.make_dir(path.parent().unwrap_or(Path::new(".")))?;
             let file = self.0.disk.open_or_make(&path)?;
-            let line = format!("{}\n", line.replace('\n', " "));
             let size = file.metadata()?.len();
-            if size + line.len() as u64 <= TRACE_MAX {
-                return self.0.disk.write_at(&file, &path, line.as_bytes(), size);
+            if size + lines.len() as u64 <= TRACE_MAX {
+                return self.0.disk.write_at(&file, &path, lines.as_bytes(), size);
             }
             let mut kept = vec![0; usize::try_from(TRACE_MAX / 2).unwrap_or_default()];
             let behind = size.saturating_sub(kept.len() as u64);
@@ -137,7 +136,7 @@ impl Store {
             // From the first whole line on.
             let from = kept.iter().position(|b| *b == b'\n').map_or(kept.len(), |at| at + 1);
             kept.drain(..from);
-            kept.extend_from_slice(line.as_bytes());
+            kept.extend_from_slice(lines.as_bytes());
             self.0.disk.put(&path, &kept)
         };
         append().map_err(|e| DiskError::new(&path, &e))

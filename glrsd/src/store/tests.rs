@@ -365,12 +365,12 @@ fn blobs_are_checked() {
     assert_eq!(store.get_blob(&id(A), &hash).unwrap().unwrap(), b"hello");
     assert_eq!(store.get_blob(&id(A), "../../x").unwrap(), None);
     assert!(store.put_artifact(&id(A), "../x", b"").is_err());
-    store.append_trace(&id(A), "one").unwrap();
-    store.append_trace(&id(A), "two").unwrap();
+    store.append_trace(&id(A), "one\n").unwrap();
+    store.append_trace(&id(A), "two\n").unwrap();
     assert_eq!(store.read_trace(&id(A), 4, 100).unwrap().unwrap(), b"two\n");
     // At its bound the older half goes, at a line's end.
     let long = "x".repeat(1 << 20);
-    (0..5).for_each(|i| store.append_trace(&id(A), &format!("{i}{long}")).unwrap());
+    (0..5).for_each(|i| store.append_trace(&id(A), &format!("{i}{long}\n")).unwrap());
     let trace = store.read_trace(&id(A), 0, usize::MAX).unwrap().unwrap();
     assert!(trace.len() < 4 << 20 && trace.ends_with(b"x\n"), "{}", trace.len());
     assert!(trace.starts_with(b"3x") || trace.starts_with(b"2x"), "{:?}", &trace[..2]);

@@ -223,7 +223,7 @@ fn spec(name: &str, description: &str, schema: &str) -> ToolSpec {
 /// The built-in tools, always in this order: they are at the head of every prompt, where one byte
 /// of difference costs the provider's cache.
 pub fn builtin() -> Vec<Arc<dyn Tool>> {
-    vec![
+    let tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(read::Read),
         Arc::new(write::Write),
         Arc::new(edit::Edit),
@@ -238,7 +238,32 @@ pub fn builtin() -> Vec<Arc<dyn Tool>> {
         Arc::new(history::Artifacts::Annotate),
         Arc::new(history::Artifacts::Delete),
         Arc::new(task::Delegate),
-    ]
+    ];
+    tools.into_iter().map(|tool| Arc::new(Known { spec: tool.spec(), tool }) as Arc<dyn Tool>).collect()
+}
+
+/// A tool whose spec is read once: each step's request has all of them.
+struct Known {
+    tool: Arc<dyn Tool>,
+    spec: ToolSpec,
+}
+
+impl Tool for Known {
+    fn spec(&self) -> ToolSpec {
+        self.spec.clone()
+    }
+
+    fn detail(&self, input: &RawValue) -> String {
+        self.tool.detail(input)
+    }
+
+    fn parallel(&self) -> bool {
+        self.tool.parallel()
+    }
+
+    fn run<'a>(&'a self, ctx: &'a dyn ToolCtx, input: &'a RawValue) -> BoxFuture<'a, Outcome> {
+        self.tool.run(ctx, input)
+    }
 }
 
 #[cfg(test)]

@@ -196,7 +196,10 @@ struct Forward<'a> {
 impl Sink for Forward<'_> {
     fn chunk(&mut self, chunk: Chunk) -> BoxFuture<'_, ()> {
         async move {
-            self.shown |= chunk != Chunk::Open;
+            if chunk == Chunk::Open {
+                return;
+            }
+            self.shown = true;
             // A closed channel means that the actor is gone; the cancel token tells as well.
             let _ = self.events.send(Event::Chunk(chunk)).await;
         }
