@@ -37,7 +37,7 @@ fn travelled() -> Vec<Message> {
         {"role": "user", "content": [{"type": "text", "text": "look at this"}, {"type": "image", "image": "QUJD", "mediaType": "image/png"}]},
         step("as Claude", json!({"anthropic": {"signature": "sigA+/=="}}), "toolu_01"),
         result("toolu_01", "text", "first content"),
-        step("as GPT by a router", json!({"openrouter": {"reasoning_details": [{"type": "reasoning.text", "text": "r", "signature": "sigR"}]}}), "functions.read:1"),
+        step("as GPT by a router", json!({"openrouter/openai": {"reasoning_details": [{"type": "reasoning.text", "text": "r", "signature": "sigR"}]}}), "functions.read:1"),
         result("functions.read:1", "error-text", "no such file"),
         step("as GPT", json!({"openai/responses": {"type": "reasoning", "id": "rs_1", "n": 1.0, "encrypted_content": "sigO", "summary": []}}), "call_02"),
         result("call_02", "text", ""),
@@ -161,7 +161,9 @@ fn a_request_costs_its_bytes() {
     for dialect in Dialect::ALL {
         let own = match dialect {
             Dialect::Anthropic => format!(r#"{{"anthropic":{{"signature":"{seal}"}}}}"#),
-            Dialect::OpenAi => format!(r#"{{"openrouter":{{"reasoning_details":[{{"type":"x","data":"{seal}"}}]}}}}"#),
+            Dialect::OpenAi => {
+                format!(r#"{{"openrouter/openai":{{"reasoning_details":[{{"type":"x","data":"{seal}"}}]}}}}"#)
+            }
             Dialect::Responses => {
                 format!(r#"{{"openai/responses":{{"type":"reasoning","encrypted_content":"{seal}","summary":[]}}}}"#)
             }

@@ -145,6 +145,11 @@ impl Recorded {
         named.into_iter().find(|v| !v.is_null()).or(self.messages().first()).unwrap_or(&Value::Null)
     }
 
+    /// How many blocks it marks for the cache.
+    pub fn cache_marks(&self) -> usize {
+        rules::marks(&self.body)
+    }
+
     /// The model it was for: in the body, or in the path.
     pub fn model(&self) -> &str {
         let in_path = || self.path.split("/models/").nth(1)?.split(':').next();

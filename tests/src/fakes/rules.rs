@@ -105,6 +105,20 @@ pub fn unknown_key<'a>(object: &'a Value, known: &[&str]) -> Option<&'a str> {
     object.as_object()?.keys().map(String::as_str).find(|k| !known.contains(k))
 }
 
+/// How many blocks a request marks for the cache.
+pub fn marks(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => {
+            // A tool's input is data: what stands in it marks nothing.
+            let inner: usize =
+                map.iter().filter(|(k, _)| *k != "input" && *k != "input_schema").map(|(_, v)| marks(v)).sum();
+            inner + usize::from(map.get("cache_control").is_some_and(|v| !v.is_null()))
+        }
+        Value::Array(list) => list.iter().map(marks).sum(),
+        _ => 0,
+    }
+}
+
 /// The array under `key`, empty when there is none.
 pub fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)

@@ -3,6 +3,7 @@
 //! Owns: putting calls together from pieces, usage wherever it comes, reasons to stop. Must not know
 //! HTTP or framing.
 
+use super::quirks;
 use crate::model::catalogue::Price;
 use crate::model::convert;
 use crate::model::drive::{Decoder, Progress};
@@ -187,7 +188,7 @@ impl Stream {
     }
 
     fn opts(&self, own: &str) -> Option<Box<RawValue>> {
-        convert::opts_with(&self.origin.provider, own)
+        convert::opts_with(&quirks::own_key(&self.origin.provider, &self.origin.model), own)
     }
 }
 
