@@ -129,7 +129,7 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
             body.set("tool_choice", &json!({"type": "none"}));
         }
     }
-    let thinks = may_think(&turns);
+    let thinks = adaptive(model) || may_think(&turns);
     let mut messages: Vec<Wire<'_>> = turns.iter().map(wire).collect();
     mark(&mut messages);
     body.set("messages", &messages);
@@ -221,8 +221,9 @@ fn mark(messages: &mut [Wire<'_>]) {
     }
 }
 
-/// Whether thinking may be asked for: inside a tool loop the API wants the loop's first assistant
-/// message to begin with thinking, which it does not when another model wrote it.
+/// Whether thinking may be asked for of a model that thinks by budget: inside a tool loop the API wants
+/// the loop's first assistant message to begin with thinking, which it does not when another model wrote
+/// it. Later models take any.
 fn may_think(turns: &[Turn<'_>]) -> bool {
     let in_loop = matches!(turns.last(), Some(Turn::User { results, .. }) if !results.is_empty());
     if !in_loop {

@@ -173,13 +173,15 @@ fn thinking_follows_variant_model_and_history() {
     assert!(build("claude-haiku-4-5", "low", &user, 1_000).get("thinking").is_none());
     let b = build("claude-opus-5-5", "high", &user, 32_000);
     assert_eq!((&b["thinking"]["type"], &b["output_config"]["effort"]), (&json!("adaptive"), &json!("high")));
-    // A tool loop that another model began cannot be thought about halfway.
+    // A tool loop that another model began cannot be thought about halfway, except by models that decide
+    // themselves when to think: theirs may begin with a call.
     let looped = history(&json!([
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c", "toolName": "read", "input": {}}]},
         {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "c", "toolName": "read", "output": {"type": "text", "value": "x"}}]}
     ]));
     assert!(build("claude-sonnet-4-5", "high", &looped, 32_000).get("thinking").is_none());
+    assert_eq!(build("claude-opus-5-5", "high", &looped, 32_000)["thinking"]["type"], "adaptive");
 }
 
 #[test]
