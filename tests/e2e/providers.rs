@@ -329,3 +329,40 @@ fn the_catalogue_lists_configured_models_and_what_they_miss() {
     assert_eq!(row("builtin/rehearsal")["ready"], true);
     assert_eq!(list["default"], "fake/m");
 }
+
+#[test]
+fn efforts_that_a_model_does_not_have_are_refused_or_told_of() {
+    let (home, fake) = faked(Dialect::OpenAi);
+    let mut config = fake.config();
+    config["providers"]["fake"]["models"]["m"]["metadata"]["variants"] = json!(["low", "high"]);
+    config["variant"] = json!("ultra");
+    home.config(&config);
+    let _daemon = home.daemon();
+    let wire = home.wire("ann");
+    let id = wire.new_session(&home, json!({}));
+    fake.answer_by(|_| Reply::say("x"));
+    let view = wire.turn(&id, "go");
+    let told = view.texts("notice").concat();
+    assert!(told.contains("ultra") && told.contains("low, high"), "{told}");
+    assert!(view.info["variant"].is_null(), "{:?}", view.info);
+    for (method, more) in
+        [("session/set", json!({"id": id})), ("session/new", json!({"cwd": home.work(), "env": home.env()}))]
+    {
+        let with = |variant: &str| {
+            let mut params = more.clone();
+            params["variant"] = json!(variant);
+            wire.call(method, params)
+        };
+        let words = with("extreme").unwrap_err()["message"].as_str().unwrap().to_owned();
+        assert!(words.contains("extreme") && words.contains("low, high"), "{method}: {words}");
+        assert_eq!(with("high").unwrap()["session"]["variant"], "high", "{method}");
+        assert!(with("none").unwrap()["session"]["variant"].is_null(), "{method}");
+    }
+    assert_eq!(wire.turn(&id, "again").texts("notice").len(), view.texts("notice").len(), "told once");
+    // Of another model nothing is known: it takes what it is given.
+    wire.ok("session/set", json!({"id": id, "model": "fake/n", "variant": "extreme"}));
+    wire.turn(&id, "go");
+    let asked: Vec<Value> = fake.requests().into_iter().map(|r| r.body["reasoning_effort"].clone()).collect();
+    assert_eq!(asked, [Value::Null, Value::Null, json!("extreme")]);
+    fake.assert_clean();
+}
