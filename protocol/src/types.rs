@@ -560,8 +560,9 @@ pub struct ModelRow {
     pub name: String,
     /// Context window in tokens.
     pub context: u64,
-    /// Most output tokens.
-    pub output: u64,
+    /// Most output tokens, if known; where it is not, none are asked for and the provider decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<u64>,
     /// US dollars per million input tokens, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_cost: Option<f64>,

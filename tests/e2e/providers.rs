@@ -331,6 +331,27 @@ fn the_catalogue_lists_configured_models_and_what_they_miss() {
 }
 
 #[test]
+fn a_model_nobody_knows_is_asked_for_no_output_limit() {
+    for (dialect, model) in [
+        (Dialect::OpenAi, "gpt-4o"),
+        (Dialect::Responses, "gpt-4o"),
+        (Dialect::Gemini, "gemini-9"),
+        (Dialect::Anthropic, "claude-9"),
+    ] {
+        let scene = Scene::new(dialect, json!({}));
+        scene.wire.ok("session/set", scene.with(json!({"model": format!("fake/{model}")})));
+        scene.fake.reply(Reply::say("as much as I can"));
+        let view = scene.wire.turn(&scene.id, "go");
+        assert_eq!(view.last_status(), "done", "{:?}", view.texts("error"));
+        let body = scene.fake.requests()[0].body.clone();
+        let asked = ["max_tokens", "max_completion_tokens", "max_output_tokens"].map(|k| body[k].as_u64());
+        let asked = asked.into_iter().flatten().next().or(body["generationConfig"]["maxOutputTokens"].as_u64());
+        assert_eq!(asked, (dialect == Dialect::Anthropic).then_some(8_192), "{body}");
+        scene.fake.assert_clean();
+    }
+}
+
+#[test]
 fn efforts_that_a_model_does_not_have_are_refused_or_told_of() {
     let (home, fake) = faked(Dialect::OpenAi);
     let mut config = fake.config();

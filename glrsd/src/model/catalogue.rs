@@ -16,8 +16,6 @@ use serde::{Deserialize, Serialize};
 pub const DATE: &str = "2026-11-30";
 /// Window of a model nothing is known of.
 pub const UNKNOWN_CONTEXT: u64 = 256_000;
-/// Output limit of a model nothing is known of.
-pub const UNKNOWN_OUTPUT: u64 = 32_000;
 
 /// How a provider is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,9 +161,9 @@ pub struct Known {
     pub images: bool,
 }
 
-const MINIMAL: &[&str] = &["minimal", "low", "medium", "high"];
 const NONE: &[&str] = &[];
 const THREE: &[&str] = &["low", "medium", "high"];
+const MINIMAL: &[&str] = &["minimal", "low", "medium", "high"];
 const MAX: &[&str] = &["low", "medium", "high", "max"];
 const XHIGH: &[&str] = &["low", "medium", "high", "xhigh"];
 const ALL: &[&str] = &["low", "medium", "high", "xhigh", "max"];
@@ -282,13 +280,13 @@ pub(crate) fn describe(
         said.variants
     };
     let context = said.context.or(listed.map(|l| l.context)).or(known.map(|k| k.context)).unwrap_or(UNKNOWN_CONTEXT);
-    let output = said.output.or(listed.map(|l| l.output)).or(known.map(|k| k.output));
+    let output = said.output.or(listed.and_then(|l| l.output)).or(known.map(|k| k.output));
     let name = said.name.or_else(|| listed.map(|l| l.name.clone())).or(known.map(|k| k.name.to_owned()));
     let row = ModelRow {
         model: format!("{provider}/{id}"),
         name: name.unwrap_or_else(|| id.to_owned()),
         context,
-        output: output.unwrap_or(UNKNOWN_OUTPUT.min(context)),
+        output,
         input_cost: price.map(|p| p.input),
         output_cost: price.map(|p| p.output),
         variants,
@@ -297,6 +295,8 @@ pub(crate) fn describe(
         missing: None,
     };
     (row, price)
+}
+
 /// A price of which the configuration says a part. What the cache costs goes with the input: as it is
 /// where that stays, in the same proportion where it changes, and like it where nothing is known.
 fn priced(input: Option<f64>, output: Option<f64>, known: Option<Price>) -> Price {
@@ -319,8 +319,6 @@ pub(crate) fn not_among(row: &ModelRow, variant: &str) -> Option<String> {
 /// The effort that a word names: `none` and nothing are the model's own.
 pub(crate) fn named(variant: &str) -> Option<String> {
     (!variant.is_empty() && variant != "none").then(|| variant.to_owned())
-}
-
 }
 
 /// The reasoning effort to send: the one asked for, unless the model is known to have others.
@@ -350,12 +348,14 @@ mod tests {
     #[test]
     fn configuration_beats_the_table_and_the_unknown_has_defaults() {
         let (row, price) = describe("acme", "zeta", None, None);
-        assert_eq!((row.context, row.output, price), (256_000, 32_000, None));
+        assert_eq!((row.context, row.output, price), (256_000, None, None));
         assert_eq!((row.images, describe("deepseek", "deepseek-v4-pro", None, None).0.images), (None, Some(false)));
         let metadata = ModelMetadata { context: Some(9_000), input_cost: Some(1.0), ..Default::default() };
         let (row, price) = describe("openai", "gpt-5", Some(&ModelConfig { metadata, ..Default::default() }), None);
-        assert_eq!((row.context, row.output), (9_000, 128_000));
+        assert_eq!((row.context, row.output), (9_000, Some(128_000)));
         assert_eq!(price.map(|p| (p.input, p.output)), Some((1.0, 10.0)));
+    }
+
     #[test]
     fn a_price_that_is_half_configured_keeps_what_the_cache_costs() {
         let said = |input, output| {
@@ -394,8 +394,6 @@ mod tests {
         }
         assert!(not_among(&of("acme", "zeta"), "anything").is_none(), "nothing is known of it");
         assert_eq!((named("none"), named(""), named("low")), (None, None, Some("low".to_owned())));
-    }
-
     }
 
     #[test]

@@ -67,8 +67,8 @@ pub struct Call {
     pub tools: Arc<[ToolSpec]>,
     /// Reasoning effort.
     pub variant: Option<String>,
-    /// Most output tokens.
-    pub max_output: u64,
+    /// Most output tokens; `None` where it is not known how many the model gives.
+    pub max_output: Option<u64>,
     /// True on the last step: the model has to answer in text.
     pub force_text: bool,
     /// Names the conversation, for providers that cache by key.

@@ -113,7 +113,7 @@ impl Remote {
     fn body(&self, call: &Call) -> Vec<u8> {
         let call = Call {
             variant: catalogue::variant(&self.row, call),
-            max_output: call.max_output.min(self.row.output),
+            max_output: call.max_output.zip(self.row.output).map(|(asked, most)| asked.min(most)),
             messages: match self.row.images {
                 Some(false) => call.messages.iter().map(without_images).collect(),
                 _ => call.messages.clone(),

@@ -89,6 +89,23 @@ fn requests_are_what_they_were() {
     }
 }
 
+#[test]
+fn an_output_limit_that_is_not_known_is_not_asked_for() {
+    for dialect in Dialect::ALL {
+        let (provider, model) = model(dialect);
+        let call = Call { max_output: None, ..call(&travelled()) };
+        let body = String::from_utf8(remote::build(dialect, provider, model, &call, &[])).unwrap();
+        let asked = ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"];
+        let asked: Vec<&str> = asked.into_iter().filter(|name| body.contains(name)).collect();
+        // One API refuses a request without a number.
+        if dialect == Dialect::Anthropic {
+            assert!(body.contains(r#""max_tokens":8192"#), "{body}");
+        } else {
+            assert!(asked.is_empty(), "{dialect:?} {asked:?}");
+        }
+    }
+}
+
 /// A long session with much that must go back raw: deep inputs, seals, long results.
 fn long(steps: usize, own: &str) -> Vec<Message> {
     let deep = format!("{{\"tree\":{}1{}}}", "[".repeat(60), "]".repeat(60));

@@ -290,7 +290,7 @@ impl Actor {
             messages.push(Arc::new(Message::text(Role::User, note)));
         }
         let model = r.model.clone()?;
-        let max_output = model.row().output.clamp(1, OUTPUT_MAX);
+        let max_output = model.row().output.map(|most| most.clamp(1, OUTPUT_MAX));
         let call = Call {
             system: prompt::system().into(),
             messages,

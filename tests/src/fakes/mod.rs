@@ -92,8 +92,8 @@ impl Dialect {
     fn check(self, request: &Request, body: &Value, issued: &Issued) -> Result<(), Refusal> {
         match self {
             Self::Anthropic => anthropic::check(request, body, issued),
-            Self::OpenAi => openai::check(body),
-            Self::Responses => responses::check(request, body, issued),
+            Self::OpenAi => openai::check(body).and_then(|()| rules::output_limit(body)),
+            Self::Responses => responses::check(request, body, issued).and_then(|()| rules::output_limit(body)),
             Self::Gemini => gemini::check(request, body, issued),
         }
     }

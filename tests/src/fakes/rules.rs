@@ -119,6 +119,23 @@ pub fn marks(value: &Value) -> usize {
     }
 }
 
+/// OpenAI's refusal of more output than a model gives; `gpt-4o` stands for all of them.
+///
+/// # Errors
+/// When the request asks for more.
+pub fn output_limit(body: &Value) -> Result<(), Refusal> {
+    const MOST: u64 = 16_384;
+    for key in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
+        if let Some(asked) = body[key].as_u64().filter(|n| *n > MOST && body["model"] == "gpt-4o") {
+            let words = format!(
+                "{key} is too large: {asked}. This model supports at most {MOST} completion tokens, whereas you provided {asked}."
+            );
+            return Err(Refusal::invalid(words).at(key));
+        }
+    }
+    Ok(())
+}
+
 /// The array under `key`, empty when there is none.
 pub fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)

@@ -208,6 +208,11 @@ fn openai_refuses_each_broken_rule() {
     both["max_tokens"] = json!(1);
     both["max_completion_tokens"] = json!(1);
     refused(&fake, &both, "at the same time");
+    let mut long = openai(json!([user("a")]));
+    long["max_completion_tokens"] = json!(32_000);
+    assert_eq!(ask(&fake, &long).0, 200);
+    long["model"] = json!("gpt-4o");
+    refused(&fake, &long, "is too large: 32000");
     let mut empty = openai(json!([user("a")]));
     empty["tools"] = json!([]);
     refused(&fake, &empty, "empty array");

@@ -164,7 +164,7 @@ fn without_tools_calls_become_text() {
 fn thinking_follows_variant_model_and_history() {
     let user = history(&json!([{"role": "user", "content": "hi"}]));
     let build = |model: &str, variant: &str, messages: &[Message], max: u64| -> Value {
-        let call = Call { variant: Some(variant.into()), max_output: max, ..call(messages) };
+        let call = Call { variant: Some(variant.into()), max_output: Some(max), ..call(messages) };
         serde_json::from_slice(&build("anthropic", model, &call, &[])).unwrap()
     };
     let b = build("claude-sonnet-4-5", "medium", &user, 32_000);

@@ -174,7 +174,10 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
     if quirks.stream_options {
         body.set("stream_options", &json!({"include_usage": true}));
     }
-    body.set(quirks.max_field, &call.max_output.max(1));
+    // A number that is too high is refused; without one the provider gives what the model can.
+    if let Some(most) = call.max_output {
+        body.set(quirks.max_field, &most.max(1));
+    }
     if !call.tools.is_empty() {
         body.set("tools", &tools(&call.tools));
         if call.force_text {
