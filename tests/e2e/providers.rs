@@ -387,3 +387,58 @@ fn efforts_that_a_model_does_not_have_are_refused_or_told_of() {
     assert_eq!(asked, [Value::Null, Value::Null, json!("extreme")]);
     fake.assert_clean();
 }
+
+#[test]
+fn a_model_that_is_chosen_during_a_turn_counts_from_the_next_one_on() {
+    let mut home = home();
+    let (one, two) = (Fake::start(Dialect::Anthropic), Fake::start(Dialect::OpenAi));
+    home.set_env("FAKE_KEY", KEY);
+    home.config(&json!({"model": "one/claude-opus-5-5", "providers": {"one": one.provider(), "two": two.provider()}}));
+    let _daemon = home.daemon();
+    let wire = home.wire("ann");
+    let id = wire.new_session(&home, json!({"variant": "high"}));
+    fs::write(home.file("a.txt"), "x").unwrap();
+    let gate = Gate::new();
+    let first = Reply::new().reasoning("hm ", "s1").gate(&gate);
+    one.reply(first.tool_call("read", json!({"path": "a.txt"})));
+    one.reply(Reply::new().reasoning("so ", "s2").text("read"));
+    wire.send(&id, "go");
+    gate.wait_reached();
+    wire.ok("session/set", json!({"id": id, "model": "two/m", "variant": "low"}));
+    gate.open();
+    let view = wire.wait_quiet(&id);
+    assert_eq!(view.info["model"], "two/m");
+    let bodies: Vec<Value> = one.requests().into_iter().map(|r| r.body).collect();
+    assert_eq!(bodies.len(), 2, "{:?} {:?}", view.texts("error"), two.violations());
+    assert!(
+        bodies.iter().all(|b| b["output_config"]["effort"] == "high" && b["model"] == "claude-opus-5-5"),
+        "{bodies:?}"
+    );
+    assert!(view.of_type("usage").iter().all(|u| u["model"] == "one/claude-opus-5-5"), "{view:#?}");
+    assert!(view.of_type("reasoning").iter().all(|r| r["variant"] == "high"), "{view:#?}");
+    two.reply(Reply::say("here"));
+    let view = wire.turn(&id, "and now?");
+    assert_eq!(view.of_type("usage").last().unwrap()["model"], "two/m");
+    assert_eq!(two.requests()[0].body["reasoning_effort"], "low");
+    one.assert_clean();
+    two.assert_clean();
+}
+
+#[test]
+fn a_turn_that_fails_is_booked_to_the_model_it_ran_on() {
+    let mut home = home();
+    let (one, two) = (Fake::start(Dialect::Anthropic), Fake::start(Dialect::OpenAi));
+    home.set_env("FAKE_KEY", KEY);
+    home.config(&json!({"model": "one/m", "providers": {"one": one.provider(), "two": two.provider()}}));
+    let _daemon = home.daemon();
+    let wire = home.wire("ann");
+    let id = wire.new_session(&home, json!({}));
+    let gate = Gate::new();
+    one.reply(Reply::say("half ").gate(&gate).error_event("overloaded_error", "Overloaded"));
+    wire.send(&id, "go");
+    gate.wait_reached();
+    wire.ok("session/set", json!({"id": id, "model": "two/m"}));
+    gate.open();
+    let view = wire.wait_quiet(&id);
+    assert_eq!((view.last_status(), &view.of_type("usage")[0]["model"]), ("failed", &json!("one/m")));
+}

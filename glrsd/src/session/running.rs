@@ -2,6 +2,7 @@
 //!
 //! Pure bookkeeping; nothing here writes or publishes.
 
+use crate::fold::summary::ModelChoice;
 use crate::model::Model;
 use crate::turn::ToolCall;
 use glrs_protocol::event::Delta;
@@ -51,6 +52,9 @@ pub struct Running {
     pub cancel: CancellationToken,
     /// Whom it talks to.
     pub model: Option<Arc<dyn Model>>,
+    /// The name of that, and the effort it was begun with: what is chosen meanwhile counts from the next turn
+    /// on.
+    pub chosen: ModelChoice,
     /// When it started.
     pub started: Instant,
     /// The same, for people.
