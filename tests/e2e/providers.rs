@@ -442,3 +442,40 @@ fn a_turn_that_fails_is_booked_to_the_model_it_ran_on() {
     let view = wire.wait_quiet(&id);
     assert_eq!((view.last_status(), &view.of_type("usage")[0]["model"]), ("failed", &json!("one/m")));
 }
+
+#[test]
+fn a_subscription_that_runs_out_is_in_the_vitals() {
+    for (dialect, names) in [
+        (
+            Dialect::Anthropic,
+            ["anthropic-ratelimit-unified-5h-utilization", "anthropic-ratelimit-unified-7d-utilization"],
+        ),
+        (Dialect::Responses, ["x-codex-primary-used-percent", "x-codex-secondary-used-percent"]),
+    ] {
+        let scene = Scene::new(dialect, json!({}));
+        fs::write(scene.home.file("a.txt"), "x").unwrap();
+        let scale = |percent: f64| if dialect == Dialect::Anthropic { percent / 100.0 } else { percent };
+        for used in [79.0, 85.0, 91.0] {
+            let reply = Reply::call("read", json!({"path": "a.txt"}));
+            scene
+                .fake
+                .reply(reply.header(names[0], &scale(used).to_string()).header(names[1], &scale(12.0).to_string()));
+        }
+        // One that says nothing of it.
+        scene.fake.reply(Reply::call("read", json!({"path": "a.txt"})));
+        scene.fake.reply(Reply::say("done"));
+        scene.wire.turn(&scene.id, "go");
+        let vitals: Vec<String> = scene
+            .fake
+            .requests()
+            .iter()
+            .skip(1)
+            .map(|r| r.raw[r.raw.rfind("[vitals]").expect("vitals")..].chars().take(120).collect())
+            .collect();
+        assert!(!vitals[0].contains("subscription") && !vitals[3].contains("subscription"), "{vitals:?}");
+        assert!(vitals[1].contains("subscription 85 % of ") && !vitals[1].contains("high"), "{vitals:?}");
+        assert!(vitals[2].contains("subscription 91 % of ") && vitals[2].contains("(high)"), "{vitals:?}");
+        assert!(vitals.iter().all(|v| !v.contains("12 %")), "{vitals:?}");
+        scene.fake.assert_clean();
+    }
+}

@@ -5,7 +5,7 @@
 
 use super::errors::{self, Origin, failure};
 use super::sse::Parser;
-use super::{Call, Chunk, Failure, FailureKind, Reply, Sink, Tokens, http};
+use super::{Call, Chunk, Failure, FailureKind, Reply, Sink, Spent, Tokens, http, quota};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use glrs_protocol::message::Message;
@@ -79,8 +79,9 @@ pub(crate) async fn drive(
     cancel: &CancellationToken,
 ) -> Result<Reply, Failure> {
     let key = request.key.clone();
-    match follow(origin, request, decoder, call, sink, cancel).await {
-        Ok(()) => Ok(decoder.finish()),
+    let mut spent = Vec::new();
+    match follow(origin, request, decoder, call, sink, cancel, &mut spent).await {
+        Ok(()) => Ok(Reply { spent, ..decoder.finish() }),
         Err(mut f) => {
             f.partial = decoder.partial();
             f.tokens = decoder.tokens();
@@ -97,6 +98,7 @@ async fn follow(
     call: &Call,
     sink: &mut dyn Sink,
     cancel: &CancellationToken,
+    spent: &mut Vec<Spent>,
 ) -> Result<(), Failure> {
     let who = &origin.provider;
     let idle = call.idle.min(IDLE_MAX);
@@ -118,6 +120,7 @@ async fn follow(
         }
         return Err(errors::from_response(origin, status.as_u16(), response.headers(), &body));
     }
+    *spent = quota::spent(response.headers());
     limit.emit(sink, Chunk::Open).await?;
 
     let kind = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_ascii_lowercase();

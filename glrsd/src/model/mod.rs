@@ -4,7 +4,7 @@
 //! `keys` and `http` how to reach them. A call goes through `remote` to `drive`, which follows the stream;
 //! `anthropic`, `openai` (Chat Completions), `responses` and `gemini` each build requests (from
 //! `convert`'s legal turns) and decode streams;
-//! `errors` says what went wrong. `rehearsal` is a model without a provider.
+//! `errors` says what went wrong, `quota` how much of a subscription is used. `rehearsal` is a model without a provider.
 //!
 //! Owns: the adapters' common interface. An adapter turns (system, messages, tools) into one
 //! provider request and its stream into [`Chunk`]s and one [`Reply`]. Must not know sessions,
@@ -25,6 +25,7 @@ mod keys;
 #[cfg(test)]
 mod legal_tests;
 mod openai;
+mod quota;
 mod registry;
 mod rehearsal;
 mod remote;
@@ -136,6 +137,15 @@ pub struct Tokens {
     pub cost: Option<f64>,
 }
 
+/// How much of a window of a subscription is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spent {
+    /// Which window, such as `5h`.
+    pub window: String,
+    /// In percent.
+    pub percent: u64,
+}
+
 /// A complete answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
@@ -148,6 +158,8 @@ pub struct Reply {
     pub stop: Stop,
     /// What it used, where the provider said.
     pub tokens: Option<Tokens>,
+    /// What is used of the subscription that pays for it, where the provider said.
+    pub spent: Vec<Spent>,
 }
 
 /// What kind of failure, and so what to do.

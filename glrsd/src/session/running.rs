@@ -3,7 +3,7 @@
 //! Pure bookkeeping; nothing here writes or publishes.
 
 use crate::fold::summary::ModelChoice;
-use crate::model::Model;
+use crate::model::{Model, Spent};
 use crate::turn::ToolCall;
 use glrs_protocol::event::Delta;
 use glrs_protocol::message::{Message, Output, Part, Role};
@@ -75,6 +75,8 @@ pub struct Running {
     pub calls: Vec<CallState>,
     /// What streams.
     pub pieces: Vec<Piece>,
+    /// What its last answer said of the subscription.
+    pub spent: Vec<Spent>,
     /// Set once esc came: who waits for it, and when the turn is ended by force.
     pub stopping: Option<Stopping>,
 }

@@ -140,6 +140,7 @@ impl Actor {
             assistant: None,
             calls: resume,
             pieces: Vec::new(),
+            spent: Vec::new(),
             stopping: None,
         });
     }
@@ -292,6 +293,7 @@ impl Actor {
                 turn,
                 deadline: deadline.map(|m| jiff::SignedDuration::from_mins(i64::try_from(m).unwrap_or(i64::MAX / 60))),
                 context: (!usage.estimated).then_some((usage.context_tokens, window)),
+                spent: &r.spent,
             }
             .note();
             messages.push(Arc::new(Message::text(Role::User, note)));
@@ -343,6 +345,7 @@ impl Actor {
         let calls = turn::calls_of(&reply);
         let Some(r) = &mut self.running else { return };
         let ModelChoice { model, variant } = r.chosen.clone();
+        r.spent.clone_from(&reply.spent);
         let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
         let thought: String = message
             .parts

@@ -299,6 +299,6 @@ impl Decoder for Stream {
             let opts = call.extra.and_then(|e| self.opts(&format!(r#"{{"extra_content":{e}}}"#)));
             parts.push(Part::ToolCall { id, name, input, opts });
         }
-        Reply { message: Message { role: Role::Assistant, parts }, cut, stop, tokens }
+        Reply { message: Message { role: Role::Assistant, parts }, cut, stop, tokens, spent: Vec::new() }
     }
 }

@@ -262,7 +262,13 @@ impl Voice<'_> {
             let input = serde_json::value::RawValue::from_string(input).unwrap_or_else(|_| empty_object());
             parts.push(Part::ToolCall { id, name: name.to_owned(), input, opts: None });
         }
-        Ok(Reply { message: Message { role: Role::Assistant, parts }, cut: Vec::new(), stop, tokens })
+        Ok(Reply {
+            message: Message { role: Role::Assistant, parts },
+            cut: Vec::new(),
+            stop,
+            tokens,
+            spent: Vec::new(),
+        })
     }
 }
 
