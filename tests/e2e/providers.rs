@@ -479,3 +479,16 @@ fn a_subscription_that_runs_out_is_in_the_vitals() {
         scene.fake.assert_clean();
     }
 }
+
+#[test]
+fn the_list_of_models_says_how_old_it_is_and_what_each_costs() {
+    let (home, fake) = faked(Dialect::Anthropic);
+    let mut config = fake.config();
+    config["providers"]["fake"]["models"]["m"]["metadata"]["inputCost"] = json!(2.5);
+    config["providers"]["fake"]["models"]["m"]["metadata"]["outputCost"] = json!(10);
+    home.config(&config);
+    let listed = cli(&home, ["models"]).ok();
+    let row = listed.stdout.lines().find(|l| l.contains("fake/m")).unwrap().to_owned();
+    assert!(row.starts_with('*') && row.contains("$2.5/$10") && row.contains("100k"), "{row}");
+    assert!(listed.stderr.contains("built-in table of 20"), "{}", listed.stderr);
+}

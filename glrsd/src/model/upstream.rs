@@ -98,6 +98,13 @@ impl Upstream {
         self.load(&mut state)
     }
 
+    /// When the list was fetched that is in use, if one is.
+    pub(crate) fn fetched(&self) -> Option<SystemTime> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = self.load(&mut state);
+        state.written.filter(|_| !rows.is_empty())
+    }
+
     fn load(&self, state: &mut State) -> Arc<Rows> {
         if let Some(rows) = &state.rows {
             return Arc::clone(rows);
@@ -261,10 +268,12 @@ mod tests {
         provider.models.insert("gpt-5".to_owned(), ModelConfig { metadata, ..Default::default() });
         let models = Models::with(&config, Arc::clone(&upstream));
         assert_eq!(models.describe("openai/gpt-5").context, 400_000, "the table, while there is no list");
+        assert_eq!(upstream.fetched(), None);
 
         let url = upstream.due(&e, SystemTime::now()).unwrap();
         assert_eq!(url.as_str(), server.api());
         upstream.fetch(url, &e).await;
+        assert!(upstream.fetched().is_some());
         let row = models.describe("openai/gpt-5");
         assert_eq!(
             (row.context, row.output, row.input_cost),
