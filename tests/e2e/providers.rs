@@ -481,6 +481,22 @@ fn a_subscription_that_runs_out_is_in_the_vitals() {
 }
 
 #[test]
+fn what_the_cache_gave_is_shown() {
+    let scene = Scene::plain();
+    let figures = Figures { input: 30, output: 7, cache_read: 60, cache_write: 0 };
+    scene.fake.reply(Reply::say("counted").usage(figures));
+    scene.wire.turn(&scene.id, "go");
+    let shown = || cli(&scene.home, ["sessions", "show", scene.id.as_str()]).ok().stdout;
+    assert!(shown().contains("66 % cached"), "{}", shown());
+    let Scene { id, wire, home, mut daemon, .. } = scene;
+    drop(wire);
+    daemon.kill9();
+    let _daemon = home.daemon();
+    let shown = cli(&home, ["sessions", "show", id.as_str()]).ok().stdout;
+    assert!(shown.contains("66 % cached"), "of one that was not in memory: {shown}");
+}
+
+#[test]
 fn the_list_of_models_says_how_old_it_is_and_what_each_costs() {
     let (home, fake) = faked(Dialect::Anthropic);
     let mut config = fake.config();
