@@ -169,7 +169,8 @@ impl Actor {
             actor.model = m;
             actor.learn_window();
         }
-        let asked = new.variant.is_some();
+        // A task takes what its parent has, which an older table may have let through.
+        let asked = new.variant.is_some() && actor.task.is_none();
         actor.variant = new.variant.or(actor.variant).as_deref().and_then(catalogue::named);
         // One that was asked for is refused; one of the configuration is not used, and a notice says so.
         match actor.variant.as_deref().and_then(|v| actor.not_among(v)) {
