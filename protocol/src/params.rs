@@ -183,6 +183,12 @@ wire! {
         models: Vec<ModelRow>,
         /// The one a new session gets.
         default: String,
+        /// Date of the built-in table of models.
+        #[serde(default)]
+        table: String,
+        /// When the public list was fetched that beats it; absent where none was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fetched: Option<String>,
     }
     /// Prompt history.
     Prompts {

@@ -495,6 +495,12 @@ pub struct SessionInfo {
     /// The model's window.
     #[serde(default)]
     pub window: u64,
+    /// Input tokens so far, cached part included; told of sessions in memory.
+    #[serde(default)]
+    pub input: u64,
+    /// Of that, read from the provider's cache.
+    #[serde(default)]
+    pub cached: u64,
     /// False while nothing was said in it: it has no file yet.
     pub saved: bool,
     /// The session it was forked from; with `child`, the one whose task it does.
@@ -560,8 +566,9 @@ pub struct ModelRow {
     pub name: String,
     /// Context window in tokens.
     pub context: u64,
-    /// Most output tokens.
-    pub output: u64,
+    /// Most output tokens, if known; where it is not, none are asked for and the provider decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<u64>,
     /// US dollars per million input tokens, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_cost: Option<f64>,

@@ -284,3 +284,62 @@ fn a_provider_that_is_spoken_to_otherwise_gets_no_seals_of_before() {
         fake.assert_clean();
     }
 }
+
+/// A session on a fake of Chat Completions that is configured under that provider's name.
+fn as_provider(name: &str, model: &str) -> (Home, Fake, Fake, Daemon, Wire, String) {
+    let mut home = home();
+    home.set_env("FAKE_KEY", KEY);
+    let (fake, other) = (Fake::start(Dialect::OpenAi), Fake::start(Dialect::Anthropic));
+    home.config(
+        &json!({"model": format!("{name}/{model}"), "providers": {name: fake.provider(), "other": other.provider()}}),
+    );
+    let daemon = home.daemon();
+    let wire = home.wire("ann");
+    let id = wire.new_session(&home, json!({"mode": "all"}));
+    fs::write(home.file("a.txt"), "the content\n").unwrap();
+    (home, fake, other, daemon, wire, id)
+}
+
+#[test]
+fn deepseek_takes_a_conversation_that_others_began() {
+    let (_home, fake, other, _daemon, wire, id) = as_provider("deepseek", "deepseek-v4-pro");
+    wire.ok("session/set", json!({"id": id, "model": "other/m"}));
+    other.reply(reads("a.txt", "hm ", "seal"));
+    other.reply(Reply::say("read there"));
+    wire.turn(&id, "go");
+    wire.ok("session/set", json!({"id": id, "model": "deepseek/deepseek-v4-pro"}));
+    // One step without a thought, one with.
+    fake.reply(Reply::call("read", json!({"path": "a.txt"})));
+    fake.reply(reads("a.txt", "once more ", ""));
+    fake.reply(Reply::new().reasoning("enough ", "").text("read here"));
+    fake.reply(Reply::say("good"));
+    let view = wire.turn(&id, "and you?");
+    assert_eq!(view.last_status(), "done", "{:?} {:?}", view.texts("error"), fake.violations());
+    wire.turn(&id, "thanks");
+    let last = fake.requests().pop().unwrap().raw;
+    assert!(last.contains(r#""reasoning_content":"once more ""#) && last.contains(r#""reasoning_content":"enough ""#));
+    fake.assert_clean();
+    other.assert_clean();
+}
+
+#[test]
+fn claude_behind_openrouter_is_cached_from_step_to_step() {
+    let (_home, fake, _other, _daemon, wire, id) = as_provider("openrouter", "anthropic/claude-opus-5.5");
+    fake.reply(Reply::call("read", json!({"path": "a.txt"})));
+    fake.reply(Reply::call("read", json!({"path": "a.txt"})));
+    fake.reply(Reply::say("done"));
+    wire.turn(&id, "go");
+    let requests = fake.requests();
+    assert_eq!(requests.iter().map(|r| r.cache_marks()).collect::<Vec<_>>(), [2, 3, 3]);
+    let marked = |n: usize| -> Vec<String> {
+        let messages = requests[n].messages().iter();
+        messages
+            .filter(|m| m.to_string().contains("cache_control"))
+            .map(|m| m["role"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(marked(1), ["system", "user", "tool"]);
+    assert_eq!(marked(2), ["system", "tool", "tool"]);
+    assert!(requests[2].messages().last().unwrap().to_string().contains("[vitals]"), "behind the last mark");
+    fake.assert_clean();
+}

@@ -329,3 +329,182 @@ fn the_catalogue_lists_configured_models_and_what_they_miss() {
     assert_eq!(row("builtin/rehearsal")["ready"], true);
     assert_eq!(list["default"], "fake/m");
 }
+
+#[test]
+fn a_model_nobody_knows_is_asked_for_no_output_limit() {
+    for (dialect, model) in [
+        (Dialect::OpenAi, "gpt-4o"),
+        (Dialect::Responses, "gpt-4o"),
+        (Dialect::Gemini, "gemini-9"),
+        (Dialect::Anthropic, "claude-9"),
+    ] {
+        let scene = Scene::new(dialect, json!({}));
+        scene.wire.ok("session/set", scene.with(json!({"model": format!("fake/{model}")})));
+        scene.fake.reply(Reply::say("as much as I can"));
+        let view = scene.wire.turn(&scene.id, "go");
+        assert_eq!(view.last_status(), "done", "{:?}", view.texts("error"));
+        let body = scene.fake.requests()[0].body.clone();
+        let asked = ["max_tokens", "max_completion_tokens", "max_output_tokens"].map(|k| body[k].as_u64());
+        let asked = asked.into_iter().flatten().next().or(body["generationConfig"]["maxOutputTokens"].as_u64());
+        assert_eq!(asked, (dialect == Dialect::Anthropic).then_some(8_192), "{body}");
+        scene.fake.assert_clean();
+    }
+}
+
+#[test]
+fn efforts_that_a_model_does_not_have_are_refused_or_told_of() {
+    let (home, fake) = faked(Dialect::OpenAi);
+    let mut config = fake.config();
+    config["providers"]["fake"]["models"]["m"]["metadata"]["variants"] = json!(["low", "high"]);
+    config["variant"] = json!("ultra");
+    home.config(&config);
+    let _daemon = home.daemon();
+    let wire = home.wire("ann");
+    let id = wire.new_session(&home, json!({}));
+    fake.answer_by(|_| Reply::say("x"));
+    let view = wire.turn(&id, "go");
+    let told = view.texts("notice").concat();
+    assert!(told.contains("ultra") && told.contains("low, high"), "{told}");
+    assert!(view.info["variant"].is_null(), "{:?}", view.info);
+    for (method, more) in
+        [("session/set", json!({"id": id})), ("session/new", json!({"cwd": home.work(), "env": home.env()}))]
+    {
+        let with = |variant: &str| {
+            let mut params = more.clone();
+            params["variant"] = json!(variant);
+            wire.call(method, params)
+        };
+        let words = with("extreme").unwrap_err()["message"].as_str().unwrap().to_owned();
+        assert!(words.contains("extreme") && words.contains("low, high"), "{method}: {words}");
+        assert_eq!(with("high").unwrap()["session"]["variant"], "high", "{method}");
+        assert!(with("none").unwrap()["session"]["variant"].is_null(), "{method}");
+    }
+    assert_eq!(wire.turn(&id, "again").texts("notice").len(), view.texts("notice").len(), "told once");
+    // Of another model nothing is known: it takes what it is given.
+    wire.ok("session/set", json!({"id": id, "model": "fake/n", "variant": "extreme"}));
+    wire.turn(&id, "go");
+    let asked: Vec<Value> = fake.requests().into_iter().map(|r| r.body["reasoning_effort"].clone()).collect();
+    assert_eq!(asked, [Value::Null, Value::Null, json!("extreme")]);
+    fake.assert_clean();
+}
+
+#[test]
+fn a_model_that_is_chosen_during_a_turn_counts_from_the_next_one_on() {
+    let mut home = home();
+    let (one, two) = (Fake::start(Dialect::Anthropic), Fake::start(Dialect::OpenAi));
+    home.set_env("FAKE_KEY", KEY);
+    home.config(&json!({"model": "one/claude-opus-5-5", "providers": {"one": one.provider(), "two": two.provider()}}));
+    let _daemon = home.daemon();
+    let wire = home.wire("ann");
+    let id = wire.new_session(&home, json!({"variant": "high"}));
+    fs::write(home.file("a.txt"), "x").unwrap();
+    let gate = Gate::new();
+    let first = Reply::new().reasoning("hm ", "s1").gate(&gate);
+    one.reply(first.tool_call("read", json!({"path": "a.txt"})));
+    one.reply(Reply::new().reasoning("so ", "s2").text("read"));
+    wire.send(&id, "go");
+    gate.wait_reached();
+    wire.ok("session/set", json!({"id": id, "model": "two/m", "variant": "low"}));
+    gate.open();
+    let view = wire.wait_quiet(&id);
+    assert_eq!(view.info["model"], "two/m");
+    let bodies: Vec<Value> = one.requests().into_iter().map(|r| r.body).collect();
+    assert_eq!(bodies.len(), 2, "{:?} {:?}", view.texts("error"), two.violations());
+    assert!(
+        bodies.iter().all(|b| b["output_config"]["effort"] == "high" && b["model"] == "claude-opus-5-5"),
+        "{bodies:?}"
+    );
+    assert!(view.of_type("usage").iter().all(|u| u["model"] == "one/claude-opus-5-5"), "{view:#?}");
+    assert!(view.of_type("reasoning").iter().all(|r| r["variant"] == "high"), "{view:#?}");
+    two.reply(Reply::say("here"));
+    let view = wire.turn(&id, "and now?");
+    assert_eq!(view.of_type("usage").last().unwrap()["model"], "two/m");
+    assert_eq!(two.requests()[0].body["reasoning_effort"], "low");
+    one.assert_clean();
+    two.assert_clean();
+}
+
+#[test]
+fn a_turn_that_fails_is_booked_to_the_model_it_ran_on() {
+    let mut home = home();
+    let (one, two) = (Fake::start(Dialect::Anthropic), Fake::start(Dialect::OpenAi));
+    home.set_env("FAKE_KEY", KEY);
+    home.config(&json!({"model": "one/m", "providers": {"one": one.provider(), "two": two.provider()}}));
+    let _daemon = home.daemon();
+    let wire = home.wire("ann");
+    let id = wire.new_session(&home, json!({}));
+    let gate = Gate::new();
+    one.reply(Reply::say("half ").gate(&gate).error_event("overloaded_error", "Overloaded"));
+    wire.send(&id, "go");
+    gate.wait_reached();
+    wire.ok("session/set", json!({"id": id, "model": "two/m"}));
+    gate.open();
+    let view = wire.wait_quiet(&id);
+    assert_eq!((view.last_status(), &view.of_type("usage")[0]["model"]), ("failed", &json!("one/m")));
+}
+
+#[test]
+fn a_subscription_that_runs_out_is_in_the_vitals() {
+    for (dialect, names) in [
+        (
+            Dialect::Anthropic,
+            ["anthropic-ratelimit-unified-5h-utilization", "anthropic-ratelimit-unified-7d-utilization"],
+        ),
+        (Dialect::Responses, ["x-codex-primary-used-percent", "x-codex-secondary-used-percent"]),
+    ] {
+        let scene = Scene::new(dialect, json!({}));
+        fs::write(scene.home.file("a.txt"), "x").unwrap();
+        let scale = |percent: f64| if dialect == Dialect::Anthropic { percent / 100.0 } else { percent };
+        for used in [79.0, 85.0, 91.0] {
+            let reply = Reply::call("read", json!({"path": "a.txt"}));
+            scene
+                .fake
+                .reply(reply.header(names[0], &scale(used).to_string()).header(names[1], &scale(12.0).to_string()));
+        }
+        // One that says nothing of it.
+        scene.fake.reply(Reply::call("read", json!({"path": "a.txt"})));
+        scene.fake.reply(Reply::say("done"));
+        scene.wire.turn(&scene.id, "go");
+        let vitals: Vec<String> = scene
+            .fake
+            .requests()
+            .iter()
+            .skip(1)
+            .map(|r| r.raw[r.raw.rfind("[vitals]").expect("vitals")..].chars().take(120).collect())
+            .collect();
+        assert!(!vitals[0].contains("subscription") && !vitals[3].contains("subscription"), "{vitals:?}");
+        assert!(vitals[1].contains("subscription 85 % of ") && !vitals[1].contains("high"), "{vitals:?}");
+        assert!(vitals[2].contains("subscription 91 % of ") && vitals[2].contains("(high)"), "{vitals:?}");
+        assert!(vitals.iter().all(|v| !v.contains("12 %")), "{vitals:?}");
+        scene.fake.assert_clean();
+    }
+}
+
+#[test]
+fn what_the_cache_gave_is_shown() {
+    let scene = Scene::plain();
+    let figures = Figures { input: 30, output: 7, cache_read: 60, cache_write: 0 };
+    scene.fake.reply(Reply::say("counted").usage(figures));
+    scene.wire.turn(&scene.id, "go");
+    let shown = || cli(&scene.home, ["sessions", "show", scene.id.as_str()]).ok().stdout;
+    assert!(shown().contains("66 % cached"), "{}", shown());
+    let Scene { id, wire, home, mut daemon, .. } = scene;
+    drop(wire);
+    daemon.kill9();
+    let _daemon = home.daemon();
+    let shown = cli(&home, ["sessions", "show", id.as_str()]).ok().stdout;
+    assert!(shown.contains("66 % cached"), "of one that was not in memory: {shown}");
+}
+
+#[test]
+fn the_list_of_models_says_how_old_it_is_and_what_each_costs() {
+    let (home, fake) = faked(Dialect::Anthropic);
+    let mut config = fake.config();
+    config["providers"]["fake"]["models"]["m"]["metadata"]["inputCost"] = json!(2.5);
+    config["providers"]["fake"]["models"]["m"]["metadata"]["outputCost"] = json!(10);
+    home.config(&config);
+    let listed = cli(&home, ["models"]).ok();
+    let row = listed.stdout.lines().find(|l| l.contains("fake/m")).unwrap().to_owned();
+    assert!(row.starts_with('*') && row.contains("$2.5/$10") && row.contains("100k"), "{row}");
+    assert!(listed.stderr.contains("built-in table of 20"), "{}", listed.stderr);
+}

@@ -360,3 +360,25 @@ fn the_built_in_model_gives_tasks_away_as_well() {
     let (ok, result) = results(&view).remove(0);
     assert!(ok && result.starts_with("word1 word2 word3"), "{result}");
 }
+
+#[test]
+fn an_effort_that_is_gone_keeps_nobody_from_giving_tasks() {
+    let (home, fake) = crate::faked(Dialect::Anthropic);
+    let config = |efforts: &[&str]| {
+        let mut config = fake.config();
+        config["providers"]["fake"]["models"]["m"]["metadata"]["variants"] = json!(efforts);
+        home.config(&config);
+    };
+    config(&["low", "high"]);
+    let _daemon = home.daemon();
+    let wire = home.wire("ann");
+    let id = wire.new_session(&home, json!({"variant": "high", "mode": "all"}));
+    config(&["low"]);
+    fake.reply(Reply::new().tool_call("task", task("one")));
+    fake.reply(Reply::say("one is done"));
+    fake.reply(Reply::say("after"));
+    let view = wire.turn(&id, "go");
+    let tools = view.of_type("tool");
+    assert!(tools[0]["ok"] == true && tools[0]["result"].as_str().unwrap().contains("one is done"), "{tools:?}");
+    fake.assert_clean();
+}

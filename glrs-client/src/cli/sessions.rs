@@ -10,12 +10,12 @@ use super::output;
 use crate::client::Client;
 use crate::export::ExportError;
 use crate::text;
-use crate::tui::transcript;
+use crate::tui::{status, transcript};
 use clap::{Subcommand, ValueEnum};
 use glrs_protocol::SessionId;
 use glrs_protocol::methods::m;
 use glrs_protocol::params::{
-    ArtifactRead, Compact, Entries, Fork, Id, SessionDelete, SessionList, SessionListResult, SessionRename,
+    ArtifactRead, Attach, Compact, Entries, Fork, Id, SessionDelete, SessionList, SessionListResult, SessionRename,
     SessionResume, SessionSearch,
 };
 use glrs_protocol::types::{SessionInfo, StateName};
@@ -409,7 +409,16 @@ async fn show(client: &Client, info: &SessionInfo, limit: u32, json: bool) -> Re
     if json {
         return output::json(&serde_json::json!({"session": info, "entries": got}));
     }
-    let mut out = describe(info, jiff::Timestamp::now());
+    let mut info = info.clone();
+    // Of one that is not in memory the list knows no more than its file's last line says.
+    if info.state == StateName::Unloaded {
+        let look =
+            Attach { id: info.id.clone(), after: None, after_entry: None, tail: Some(1), read_only: true, env: None };
+        if let Ok(known) = client.call::<m::SessionAttachM>(&look).await {
+            (info.input, info.cached) = (known.usage.input, known.usage.cached);
+        }
+    }
+    let mut out = describe(&info, jiff::Timestamp::now());
     for entry in &got {
         let lines = transcript::render(&crate::view::typed(entry), 100);
         if !lines.is_empty() {
@@ -444,6 +453,9 @@ pub fn describe(s: &SessionInfo, now: jiff::Timestamp) -> String {
         row("entries", s.entries.to_string()),
         row("context", format!("{} of {}", text::count(s.context_tokens), text::count(s.window))),
     ];
+    if let Some(cached) = status::cached(s.input, s.cached) {
+        rows.push(row("input", format!("{}, {cached}", text::count(s.input))));
+    }
     if let Some(sandbox) = &s.sandbox {
         rows.push(row("sandbox", text::one_line(sandbox)));
     }

@@ -33,6 +33,13 @@ pub fn percent(u: &UsageInfo) -> u64 {
     (u.context_tokens.saturating_mul(100) + u.window / 2).checked_div(u.window).unwrap_or(0)
 }
 
+/// How much of all input came from the provider's cache, for people; nothing where none did, since many
+/// providers do not say.
+pub fn cached(input: u64, cached: u64) -> Option<String> {
+    let percent = cached.min(input).saturating_mul(100).checked_div(input)?;
+    (cached > 0).then(|| format!("{percent} % cached"))
+}
+
 /// The status line, at most `max` cells: what matters least goes first when it is too long.
 pub fn line(v: &SessionView, read_only: bool, max: usize) -> Line<'static> {
     let model = match &v.info.variant {
@@ -53,12 +60,15 @@ pub fn line(v: &SessionView, read_only: bool, max: usize) -> Line<'static> {
     let mut parts = vec![
         (model, style::DIM, 0),
         (context, style::DIM.patch(level(&v.usage)), 0),
-        (compacts, style::DIM, 1),
-        (clients, style::DIM, 2),
-        (mode, if read_only { style::WARN } else { style::DIM }, 3),
+        (compacts, style::DIM, 2),
+        (clients, style::DIM, 3),
+        (mode, if read_only { style::WARN } else { style::DIM }, 4),
     ];
+    if let Some(cached) = cached(v.usage.input, v.usage.cached) {
+        parts.insert(2, (cached, style::DIM, 1));
+    }
     let long = |parts: &[(String, Style, u8)]| parts.iter().map(|p| width(&p.0) + 3).sum::<usize>() > max + 3;
-    for drop in 1..=3 {
+    for drop in 1..=4 {
         if long(&parts) {
             parts.retain(|p| p.2 != drop);
         }
@@ -182,6 +192,14 @@ mod tests {
         let mut v = view();
         let s = unstyled(&line(&v, false, 200));
         assert_eq!(s, "anthropic/claude (high) · ctx 41.2k/200k (21 %) · compacts at 150k · 2 clients · ask");
+        (v.usage.input, v.usage.cached) = (9_000, 7_499);
+        let s = unstyled(&line(&v, false, 200));
+        assert_eq!(
+            s,
+            "anthropic/claude (high) · ctx 41.2k/200k (21 %) · 83 % cached · compacts at 150k · 2 clients · ask"
+        );
+        assert!(!unstyled(&line(&v, false, 80)).contains("cached"), "it goes first");
+        v.usage.cached = 0;
         v.usage.estimated = true;
         v.usage.line = 0;
         v.client_count = 1;

@@ -164,7 +164,7 @@ pub async fn write(job: &Job, cancel: &CancellationToken) -> Result<String, Stri
             messages: vec![Arc::new(Message::text(Role::User, text))],
             tools: Arc::from([]),
             variant: None,
-            max_output: OUTPUT.min(row.output.max(1)),
+            max_output: row.output.map(|most| OUTPUT.min(most.max(1))),
             force_text: false,
             cache_key: format!("{}:brief", job.cache_key),
             idle: job.idle,

@@ -21,6 +21,8 @@ pub(super) enum Form {
     EnvName,
     /// A name without `/` and white space.
     Id,
+    /// The path of a file, absolute or in the home directory (so that a key pasted here is refused, not shown).
+    File,
     /// The name of a request header.
     HeaderName,
     /// The value of a request header.
@@ -158,6 +160,7 @@ impl Form {
             Self::Url => "a URL that starts with http:// or https://",
             Self::EnvName => "the name of an environment variable (not the key itself)",
             Self::Id => "a name without / and white space",
+            Self::File => "the path of a file that starts with / or ~/ (not the key itself)",
             Self::HeaderName => "the name of a header",
             Self::HeaderValue => "a header value without control characters",
         }
@@ -172,6 +175,7 @@ impl Form {
             Self::Url => Some(r"^[Hh][Tt][Tt][Pp][Ss]?://[^\s/?#]\S*$"),
             Self::EnvName => Some("^[A-Za-z_][A-Za-z0-9_]*$"),
             Self::Id => Some(r"^[^/\s]+$"),
+            Self::File => Some("^~?/."),
             Self::HeaderName => Some("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"),
             Self::HeaderValue => Some(r"^[^\u0000-\u0008\u000a-\u001f\u007f]*$"),
         }
@@ -194,6 +198,7 @@ impl Form {
                     && text.bytes().next().is_some_and(|b| !b.is_ascii_digit())
             }
             Self::Id => bare(text) && !text.contains('/'),
+            Self::File => text.strip_prefix('~').unwrap_or(text).strip_prefix('/').is_some_and(|rest| !rest.is_empty()),
             Self::HeaderName => {
                 !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+.^_`|~-".contains(&b))
             }
@@ -257,6 +262,12 @@ const PROVIDER: Key = key(
             key("keyEnv", Kind::Text(Form::EnvName), "Name of the environment variable that has the key.")
                 .gate(Gate::Always(SENDS))
                 .show(Show::Name),
+            key(
+                "keyFile",
+                Kind::Text(Form::File),
+                "File that holds the key and nothing else, and that only you may read (chmod 600).",
+            )
+            .gate(Gate::Always(SENDS)),
             key("keyCommand", Kind::Text(Form::Any), "Command that prints the key.")
                 .gate(Gate::Always(RUNS))
                 .show(Show::Command),

@@ -86,6 +86,8 @@ pub struct ProviderConfig {
     pub dialect: Option<String>,
     /// Name of the environment variable that has the key.
     pub key_env: Option<String>,
+    /// File that holds the key.
+    pub key_file: Option<String>,
     /// Command that prints the key.
     pub key_command: Option<String>,
     /// Extra request headers.

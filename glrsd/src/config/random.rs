@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// Names worth trying, separated by white space.
 const NAMES: &str = "model compactAt keepTurns maxSteps shrinkAt micro bytes mode followUpMode allow deny sandbox
     vitals tools extensions disable settings mcpServers command args env url type hooks retention days providers openai
-    local api dialect keyEnv headers requestOptions models metadata context inputCost variants images $schema deadlineMinutes
+    local api dialect keyEnv keyFile headers requestOptions models metadata context inputCost variants images $schema deadlineMinutes
     a/b tools.disable compact_at";
 /// Places inside a file worth filling, as JSON pointers.
 const PLACES: &str = "/providers/openai /providers/openai/models/m /providers/openai/models/m/metadata /mcpServers/s

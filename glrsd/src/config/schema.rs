@@ -81,8 +81,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const FORMS: [Form; 8] =
-        [Form::Any, Form::Free, Form::Model, Form::Url, Form::EnvName, Form::Id, Form::HeaderName, Form::HeaderValue];
+    const FORMS: [Form; 9] = [
+        Form::Any,
+        Form::Free,
+        Form::Model,
+        Form::Url,
+        Form::EnvName,
+        Form::Id,
+        Form::File,
+        Form::HeaderName,
+        Form::HeaderValue,
+    ];
 
     /// The defaults a schema names, as an object, and the leaves it knows.
     fn defaults(schema: &Value, leaves: &mut Vec<String>, path: &str) -> Value {
@@ -248,6 +257,8 @@ mod tests {
             (Form::EnvName, "sk-1"),
             (Form::EnvName, "1A"),
             (Form::EnvName, ""),
+            (Form::File, "sk-1"),
+            (Form::File, "~/"),
             (Form::Id, "a/b"),
             (Form::HeaderName, "a b"),
             (Form::HeaderValue, "a\r\nb"),

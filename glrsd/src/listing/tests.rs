@@ -122,6 +122,8 @@ fn live(n: u8, minute: u8) -> SessionInfo {
         queued: 0,
         context_tokens: 0,
         window: 0,
+        input: 0,
+        cached: 0,
         saved: true,
         parent: (n % 4 == 2).then(|| id(n / 4).to_string()),
         child: n % 4 == 2,

@@ -16,8 +16,6 @@ use serde::{Deserialize, Serialize};
 pub const DATE: &str = "2026-11-30";
 /// Window of a model nothing is known of.
 pub const UNKNOWN_CONTEXT: u64 = 256_000;
-/// Output limit of a model nothing is known of.
-pub const UNKNOWN_OUTPUT: u64 = 32_000;
 
 /// How a provider is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,8 +163,11 @@ pub struct Known {
 
 const NONE: &[&str] = &[];
 const THREE: &[&str] = &["low", "medium", "high"];
+const MINIMAL: &[&str] = &["minimal", "low", "medium", "high"];
 const MAX: &[&str] = &["low", "medium", "high", "max"];
-const DEEP: &[&str] = &["high", "max"];
+const XHIGH: &[&str] = &["low", "medium", "high", "xhigh"];
+const ALL: &[&str] = &["low", "medium", "high", "xhigh", "max"];
+const DEEP: &[&str] = &["low", "high", "max"];
 
 /// Anthropic: reads cost a tenth, writes a quarter more.
 const fn claude(input: f64, output: f64) -> Option<Price> {
@@ -181,29 +182,29 @@ const fn usd(input: f64, read: f64, output: f64) -> Option<Price> {
 type Row = (&'static str, &'static str, &'static str, u64, u64, Option<Price>, &'static [&'static str], bool);
 
 const TABLE: [Row; 45] = [
-    ("anthropic", "claude-opus-5-5", "Claude Opus 5.5", 1_000_000, 128_000, claude(4.0, 20.0), MAX, true),
-    ("anthropic", "claude-sonnet-5-5", "Claude Sonnet 5.5", 1_000_000, 128_000, claude(2.0, 10.0), MAX, true),
+    ("anthropic", "claude-opus-5-5", "Claude Opus 5.5", 1_000_000, 128_000, claude(4.0, 20.0), ALL, true),
+    ("anthropic", "claude-sonnet-5-5", "Claude Sonnet 5.5", 1_000_000, 128_000, claude(2.0, 10.0), ALL, true),
     ("anthropic", "claude-haiku-5-5", "Claude Haiku 5.5", 1_000_000, 128_000, None, THREE, true),
-    ("anthropic", "claude-fable-5-2", "Claude Fable 5.2", 1_000_000, 128_000, claude(8.0, 40.0), MAX, true),
-    ("anthropic", "claude-fable-5-1", "Claude Fable 5.1", 1_000_000, 128_000, claude(10.0, 50.0), MAX, true),
-    ("anthropic", "claude-opus-5", "Claude Opus 5", 1_000_000, 128_000, claude(5.0, 25.0), MAX, true),
-    ("anthropic", "claude-sonnet-5", "Claude Sonnet 5", 1_000_000, 128_000, claude(2.0, 10.0), MAX, true),
-    ("anthropic", "claude-opus-4-8", "Claude Opus 4.8", 1_000_000, 128_000, claude(5.0, 25.0), MAX, true),
-    ("anthropic", "claude-opus-4-7", "Claude Opus 4.7", 1_000_000, 128_000, claude(5.0, 25.0), MAX, true),
+    ("anthropic", "claude-fable-5-2", "Claude Fable 5.2", 1_000_000, 128_000, claude(8.0, 40.0), ALL, true),
+    ("anthropic", "claude-fable-5-1", "Claude Fable 5.1", 1_000_000, 128_000, claude(10.0, 50.0), ALL, true),
+    ("anthropic", "claude-opus-5", "Claude Opus 5", 1_000_000, 128_000, claude(5.0, 25.0), ALL, true),
+    ("anthropic", "claude-sonnet-5", "Claude Sonnet 5", 1_000_000, 128_000, claude(2.0, 10.0), ALL, true),
+    ("anthropic", "claude-opus-4-8", "Claude Opus 4.8", 1_000_000, 128_000, claude(5.0, 25.0), ALL, true),
+    ("anthropic", "claude-opus-4-7", "Claude Opus 4.7", 1_000_000, 128_000, claude(5.0, 25.0), ALL, true),
     ("anthropic", "claude-opus-4-6", "Claude Opus 4.6", 1_000_000, 128_000, claude(5.0, 25.0), MAX, true),
     ("anthropic", "claude-sonnet-4-6", "Claude Sonnet 4.6", 1_000_000, 64_000, claude(3.0, 15.0), THREE, true),
     ("anthropic", "claude-opus-4-5", "Claude Opus 4.5", 200_000, 64_000, claude(5.0, 25.0), THREE, true),
     ("anthropic", "claude-sonnet-4-5", "Claude Sonnet 4.5", 200_000, 64_000, claude(3.0, 15.0), THREE, true),
     ("anthropic", "claude-haiku-4-5", "Claude Haiku 4.5", 200_000, 64_000, claude(1.0, 5.0), THREE, true),
-    ("openai", "gpt-5.6-sol", "GPT-5.6 Sol", 1_050_000, 128_000, usd(4.0, 0.4, 20.0), THREE, true),
-    ("openai", "gpt-5.6-terra", "GPT-5.6 Terra", 1_050_000, 128_000, usd(2.0, 0.2, 12.0), THREE, true),
-    ("openai", "gpt-5.6-luna", "GPT-5.6 Luna", 1_050_000, 128_000, usd(0.2, 0.02, 1.2), THREE, true),
-    ("openai", "gpt-6-sol", "GPT-6 Sol", 1_050_000, 128_000, usd(2.0, 0.2, 10.0), THREE, true),
-    ("openai", "gpt-6-luna", "GPT-6 Luna", 1_050_000, 128_000, usd(0.1, 0.01, 0.5), THREE, true),
+    ("openai", "gpt-5.6-sol", "GPT-5.6 Sol", 1_050_000, 128_000, usd(4.0, 0.4, 20.0), ALL, true),
+    ("openai", "gpt-5.6-terra", "GPT-5.6 Terra", 1_050_000, 128_000, usd(2.0, 0.2, 12.0), ALL, true),
+    ("openai", "gpt-5.6-luna", "GPT-5.6 Luna", 1_050_000, 128_000, usd(0.2, 0.02, 1.2), ALL, true),
+    ("openai", "gpt-6-sol", "GPT-6 Sol", 1_050_000, 128_000, usd(2.0, 0.2, 10.0), XHIGH, true),
+    ("openai", "gpt-6-luna", "GPT-6 Luna", 1_050_000, 128_000, usd(0.1, 0.01, 0.5), XHIGH, true),
     ("openai", "gpt-5.1", "GPT-5.1", 400_000, 128_000, usd(1.25, 0.125, 10.0), THREE, true),
-    ("openai", "gpt-5", "GPT-5", 400_000, 128_000, usd(1.25, 0.125, 10.0), THREE, true),
-    ("openai", "gpt-5-mini", "GPT-5 mini", 400_000, 128_000, usd(0.25, 0.025, 2.0), THREE, true),
-    ("openai", "gpt-5-nano", "GPT-5 nano", 400_000, 128_000, usd(0.05, 0.005, 0.4), THREE, true),
+    ("openai", "gpt-5", "GPT-5", 400_000, 128_000, usd(1.25, 0.125, 10.0), MINIMAL, true),
+    ("openai", "gpt-5-mini", "GPT-5 mini", 400_000, 128_000, usd(0.25, 0.025, 2.0), MINIMAL, true),
+    ("openai", "gpt-5-nano", "GPT-5 nano", 400_000, 128_000, usd(0.05, 0.005, 0.4), MINIMAL, true),
     ("openai", "gpt-4.1", "GPT-4.1", 1_047_576, 32_768, usd(2.0, 0.5, 8.0), NONE, true),
     ("google", "gemini-3.8-flash", "Gemini 3.8 Flash", 1_000_000, 65_535, usd(0.75, 0.75, 3.75), THREE, true),
     ("google", "gemini-3.1-pro-preview", "Gemini 3.1 Pro", 1_048_576, 65_536, usd(2.0, 0.2, 12.0), THREE, true),
@@ -214,7 +215,7 @@ const TABLE: [Row; 45] = [
     ("xai", "grok-4.3", "Grok 4.3", 1_000_000, 64_000, usd(1.25, 1.25, 2.5), NONE, true),
     ("openrouter", "anthropic/claude-opus-5.5", "Claude Opus 5.5", 1_000_000, 128_000, None, THREE, true),
     ("openrouter", "anthropic/claude-sonnet-5.5", "Claude Sonnet 5.5", 1_000_000, 128_000, None, THREE, true),
-    ("openrouter", "openai/gpt-5.6-terra", "GPT-5.6 Terra", 1_050_000, 128_000, None, THREE, true),
+    ("openrouter", "openai/gpt-5.6-terra", "GPT-5.6 Terra", 1_050_000, 128_000, None, XHIGH, true),
     ("deepseek", "deepseek-v4-pro", "DeepSeek V4 Pro", 1_000_000, 384_000, None, DEEP, false),
     ("deepseek", "deepseek-flash", "DeepSeek V4.1 Flash", 1_000_000, 384_000, None, DEEP, true),
     ("mistral", "mistral-large-latest", "Mistral Large", 256_000, 32_000, None, NONE, true),
@@ -271,11 +272,7 @@ pub(crate) fn describe(
     let price = match (said.input_cost, said.output_cost, listed.and_then(|l| l.price).or(known.and_then(|k| k.price)))
     {
         (None, None, price) => price,
-        (input, output, price) => {
-            let input = input.or(price.map(|p| p.input)).unwrap_or(0.0);
-            let output = output.or(price.map(|p| p.output)).unwrap_or(0.0);
-            Some(Price { input, output, read: input, write: input })
-        }
+        (input, output, price) => Some(priced(input, output, price)),
     };
     let variants = if said.variants.is_empty() {
         known.map_or(NONE, |k| k.variants).iter().map(|v| (*v).to_owned()).collect()
@@ -283,13 +280,13 @@ pub(crate) fn describe(
         said.variants
     };
     let context = said.context.or(listed.map(|l| l.context)).or(known.map(|k| k.context)).unwrap_or(UNKNOWN_CONTEXT);
-    let output = said.output.or(listed.map(|l| l.output)).or(known.map(|k| k.output));
+    let output = said.output.or(listed.and_then(|l| l.output)).or(known.map(|k| k.output));
     let name = said.name.or_else(|| listed.map(|l| l.name.clone())).or(known.map(|k| k.name.to_owned()));
     let row = ModelRow {
         model: format!("{provider}/{id}"),
         name: name.unwrap_or_else(|| id.to_owned()),
         context,
-        output: output.unwrap_or(UNKNOWN_OUTPUT.min(context)),
+        output,
         input_cost: price.map(|p| p.input),
         output_cost: price.map(|p| p.output),
         variants,
@@ -298,6 +295,30 @@ pub(crate) fn describe(
         missing: None,
     };
     (row, price)
+}
+
+/// A price of which the configuration says a part. What the cache costs goes with the input: as it is
+/// where that stays, in the same proportion where it changes, and like it where nothing is known.
+fn priced(input: Option<f64>, output: Option<f64>, known: Option<Price>) -> Price {
+    let said = input.or(known.map(|k| k.input)).unwrap_or(0.0);
+    let cache = |of: fn(&Price) -> f64| match known {
+        Some(k) if input.is_none() => of(&k),
+        Some(k) if k.input > 0.0 => said * of(&k) / k.input,
+        _ => said,
+    };
+    let output = output.or(known.map(|k| k.output)).unwrap_or(0.0);
+    Price { input: said, output, read: cache(|k| k.read), write: cache(|k| k.write) }
+}
+
+/// Why a model does not take a reasoning effort: it is known to have others. For people.
+pub(crate) fn not_among(row: &ModelRow, variant: &str) -> Option<String> {
+    let known = row.variants.is_empty() || row.variants.iter().any(|v| v == variant);
+    (!known).then(|| format!("{} has no effort {variant:?}, but {}", row.model, row.variants.join(", ")))
+}
+
+/// The effort that a word names: `none` and nothing are the model's own.
+pub(crate) fn named(variant: &str) -> Option<String> {
+    (!variant.is_empty() && variant != "none").then(|| variant.to_owned())
 }
 
 /// The reasoning effort to send: the one asked for, unless the model is known to have others.
@@ -327,12 +348,52 @@ mod tests {
     #[test]
     fn configuration_beats_the_table_and_the_unknown_has_defaults() {
         let (row, price) = describe("acme", "zeta", None, None);
-        assert_eq!((row.context, row.output, price), (256_000, 32_000, None));
+        assert_eq!((row.context, row.output, price), (256_000, None, None));
         assert_eq!((row.images, describe("deepseek", "deepseek-v4-pro", None, None).0.images), (None, Some(false)));
         let metadata = ModelMetadata { context: Some(9_000), input_cost: Some(1.0), ..Default::default() };
         let (row, price) = describe("openai", "gpt-5", Some(&ModelConfig { metadata, ..Default::default() }), None);
-        assert_eq!((row.context, row.output), (9_000, 128_000));
+        assert_eq!((row.context, row.output), (9_000, Some(128_000)));
         assert_eq!(price.map(|p| (p.input, p.output)), Some((1.0, 10.0)));
+    }
+
+    #[test]
+    fn a_price_that_is_half_configured_keeps_what_the_cache_costs() {
+        let said = |input, output| {
+            let metadata = ModelMetadata { input_cost: input, output_cost: output, ..Default::default() };
+            describe("anthropic", "claude-opus-5", Some(&ModelConfig { metadata, ..Default::default() }), None)
+                .1
+                .unwrap()
+        };
+        let near = |p: Price, want: [f64; 4]| {
+            let got = [p.input, p.output, p.read, p.write];
+            assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-9), "{p:?}");
+        };
+        near(said(None, Some(30.0)), [5.0, 30.0, 0.5, 6.25]);
+        near(said(Some(10.0), None), [10.0, 25.0, 1.0, 12.5]);
+        let metadata = ModelMetadata { input_cost: Some(2.0), ..Default::default() };
+        let new = describe("acme", "zeta", Some(&ModelConfig { metadata, ..Default::default() }), None).1.unwrap();
+        near(new, [2.0, 0.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn efforts_are_those_that_exist() {
+        let of = |provider: &str, id: &str| describe(provider, id, None, None).0;
+        for (provider, id, takes, refuses) in [
+            ("anthropic", "claude-opus-5-5", "xhigh", "minimal"),
+            ("anthropic", "claude-opus-4-7", "xhigh", "ultra"),
+            ("anthropic", "claude-opus-4-6", "max", "xhigh"),
+            ("openai", "gpt-5", "minimal", "xhigh"),
+            ("openai", "gpt-5.1", "high", "minimal"),
+            ("openai", "gpt-5.6-terra", "max", "minimal"),
+            ("openai", "gpt-6-sol", "xhigh", "minimal"),
+            ("deepseek", "deepseek-v4-pro", "low", "medium"),
+        ] {
+            assert!(not_among(&of(provider, id), takes).is_none(), "{id} {takes}");
+            let words = not_among(&of(provider, id), refuses).unwrap();
+            assert!(words.contains(id) && words.contains(refuses) && words.contains("high"), "{words}");
+        }
+        assert!(not_among(&of("acme", "zeta"), "anything").is_none(), "nothing is known of it");
+        assert_eq!((named("none"), named(""), named("low")), (None, None, Some("low".to_owned())));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::errors::{self, Origin, failure};
 use super::sse::Parser;
-use super::{Call, Chunk, Failure, FailureKind, Reply, Sink, Tokens, http};
+use super::{Call, Chunk, Failure, FailureKind, Reply, Sink, Spent, Tokens, http, quota};
 use bytes::Bytes;
 use glrs_protocol::message::Message;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
@@ -78,8 +78,9 @@ pub(crate) async fn drive(
     cancel: &CancellationToken,
 ) -> Result<Reply, Failure> {
     let key = request.key.clone();
-    match follow(origin, request, decoder, call, sink, cancel).await {
-        Ok(()) => Ok(decoder.finish()),
+    let mut spent = Vec::new();
+    match follow(origin, request, decoder, call, sink, cancel, &mut spent).await {
+        Ok(()) => Ok(Reply { spent, ..decoder.finish() }),
         Err(mut f) => {
             f.partial = decoder.partial();
             f.tokens = decoder.tokens();
@@ -96,6 +97,7 @@ async fn follow(
     call: &Call,
     sink: &mut dyn Sink,
     cancel: &CancellationToken,
+    spent: &mut Vec<Spent>,
 ) -> Result<(), Failure> {
     let who = &origin.provider;
     let idle = call.idle.min(IDLE_MAX);
@@ -117,6 +119,7 @@ async fn follow(
         }
         return Err(errors::from_response(origin, status.as_u16(), response.headers(), &body));
     }
+    *spent = quota::spent(response.headers());
     limit.emit(sink, Chunk::Open).await?;
 
     let kind = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_ascii_lowercase();

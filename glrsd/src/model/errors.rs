@@ -44,8 +44,10 @@ pub(crate) fn from_response(origin: &Origin, status: u16, headers: &HeaderMap, b
         None => (String::new(), String::new()),
     };
     let mut f = build(origin, Some(status), &code, &words);
-    f.retry_after = retry_after(headers, clock::parse_ms(&clock::now()).unwrap_or(0))
-        .or_else(|| value.as_ref().and_then(retry_info).filter(|_| f.kind == FailureKind::Rate));
+    f.retry_after = retry_after(headers, clock::parse_ms(&clock::now()).unwrap_or(0)).or_else(|| {
+        let said = || value.as_ref().and_then(retry_info).or_else(|| said_wait(&words));
+        (f.kind == FailureKind::Rate).then(said).flatten()
+    });
     if let Some(wait) = f.retry_after.filter(|w| *w > RETRY_CAP) {
         f.message.push_str(&format!(" (the provider asks to wait {})", say_duration(wait)));
     }
@@ -151,6 +153,7 @@ fn collect(v: &Value, codes: &mut Vec<String>, message: &mut String, depth: usiz
 /// The kind, from the status and what the body says. Words beat status: overflow comes as 400, 413,
 /// 422, 500 and inside a 200.
 pub(crate) fn classify(status: Option<u16>, code: &str, words: &str) -> FailureKind {
+    const BAD_KEY: [&str; 4] = ["api key not valid", "invalid api key", "api key expired", "incorrect api key"];
     let code = code.to_ascii_lowercase();
     let words = words.to_ascii_lowercase();
     if is_overflow(&code, &words) {
@@ -166,9 +169,8 @@ pub(crate) fn classify(status: Option<u16>, code: &str, words: &str) -> FailureK
         Some(413) => FailureKind::Overflow,
         Some(429) => FailureKind::Rate,
         Some(408 | 409 | 425 | 500..=599) => FailureKind::Server,
-        Some(_) if ["api key not valid", "invalid api key", "api key expired"].iter().any(|w| words.contains(w)) => {
-            FailureKind::Auth
-        }
+        // Google and xAI say it with 400.
+        Some(_) if BAD_KEY.iter().any(|w| words.contains(w)) => FailureKind::Auth,
         Some(_) => FailureKind::Request,
         None if code.contains("rate_limit") => FailureKind::Rate,
         None if ["authentication", "permission", "invalid_api_key"].iter().any(|c| code.contains(c)) => {
@@ -305,6 +307,32 @@ fn retry_info(body: &Value) -> Option<Duration> {
     Duration::try_from_secs_f64(delay.strip_suffix('s')?.parse().ok()?).ok()
 }
 
+/// How long OpenAI and those who imitate it ask to wait where no header says so: "Please try again in
+/// 11.5s", "in 1m2s", "in 250ms", "in 20 seconds".
+fn said_wait(words: &str) -> Option<Duration> {
+    const BEFORE: &str = "try again in ";
+    let words = words.to_ascii_lowercase();
+    let mut rest = &words[words.find(BEFORE)? + BEFORE.len()..];
+    let mut seconds = None;
+    loop {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let Ok(number) = rest[..end].parse::<f64>() else { break };
+        let after = rest[end..].trim_start();
+        let end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let unit = match &after[..end] {
+            "ms" | "milliseconds" => 0.001,
+            "s" | "sec" | "second" | "seconds" => 1.0,
+            "m" | "min" | "minute" | "minutes" => 60.0,
+            "h" | "hour" | "hours" => 3_600.0,
+            "d" | "day" | "days" => 86_400.0,
+            _ => break,
+        };
+        seconds = Some(seconds.unwrap_or(0.0) + number * unit);
+        rest = after[end..].trim_start();
+    }
+    Duration::try_from_secs_f64(seconds?).ok()
+}
+
 /// How long the provider asks to wait: `retry-after-ms`, else `retry-after` in seconds or as an HTTP
 /// date. Anything else is as if it were absent.
 pub(crate) fn retry_after(headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
@@ -396,11 +424,34 @@ mod tests {
         assert_eq!(from_response(&origin(), 400, &HeaderMap::new(), nested).kind, FailureKind::Overflow);
         let google = br#"[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]"#;
         assert_eq!(from_response(&origin(), 400, &HeaderMap::new(), google).kind, FailureKind::Auth);
+        let xai = br#"{"code":"Client specified an invalid argument","error":"Incorrect API key provided: xa***le. You can obtain an API key from https://console.x.ai."}"#;
+        let f = from_response(&origin(), 400, &HeaderMap::new(), xai);
+        assert!(f.kind == FailureKind::Auth && f.message.contains("set ACME_API_KEY"), "{}", f.message);
         let quota = br#"{"error":{"code":429,"message":"You exceeded your current quota","status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"7.5s"}]}}"#;
         let f = from_response(&origin(), 429, &HeaderMap::new(), quota);
         assert_eq!((f.kind, f.retry_after), (FailureKind::Rate, Some(Duration::from_millis(7_500))));
         let tpm = br#"{"error":{"message":"Rate limit reached: Limit 6000 tokens per minute, exceeds the context window","code":"rate_limit_exceeded"}}"#;
         assert_eq!(from_response(&origin(), 429, &HeaderMap::new(), tpm).kind, FailureKind::Rate);
+        for (said, ms) in [
+            ("Please try again in 11.5s. Visit https://x for more.", Some(11_500)),
+            ("Please try again in 11 s", Some(11_000)),
+            ("Please try again in 250ms.", Some(250)),
+            ("try again in 1m2.5s.", Some(62_500)),
+            ("Try again in 20 seconds, please", Some(20_000)),
+            ("try again in a while", None),
+            ("Limit 5, Used 5. 30s", None),
+        ] {
+            let body = format!(
+                r#"{{"error":{{"message":"Rate limit reached for gpt-5. {said}","code":"rate_limit_exceeded"}}}}"#
+            );
+            let of = |status| from_response(&origin(), status, &HeaderMap::new(), body.as_bytes());
+            assert_eq!(of(429).retry_after, ms.map(Duration::from_millis), "{said}");
+            assert_eq!(of(400).retry_after, None, "only where waiting is the matter");
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", "3".parse().unwrap());
+        let words = br#"{"error":{"message":"Please try again in 11s"}}"#;
+        assert_eq!(from_response(&origin(), 429, &headers, words).retry_after, Some(Duration::from_secs(3)));
         let money = br#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#;
         assert_eq!(from_response(&origin(), 429, &HeaderMap::new(), money).kind, FailureKind::Request);
     }

@@ -72,6 +72,7 @@ fn models(dialect: Dialect) -> &'static [(&'static str, &'static str)] {
             ("deepseek", "m"),
             ("google", "m"),
             ("openrouter", "m"),
+            ("openrouter", "anthropic/claude"),
             ("ollama", "m"),
             ("llamacpp", "m"),
         ],

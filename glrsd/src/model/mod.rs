@@ -4,7 +4,7 @@
 //! `keys` and `http` how to reach them. A call goes through `remote` to `drive`, which follows the stream;
 //! `anthropic`, `openai` (Chat Completions), `responses` and `gemini` each build requests (from
 //! `convert`'s legal turns) and decode streams;
-//! `errors` says what went wrong. `rehearsal` is a model without a provider.
+//! `errors` says what went wrong, `quota` how much of a subscription is used. `rehearsal` is a model without a provider.
 //!
 //! Owns: the adapters' common interface. An adapter turns (system, messages, tools) into one
 //! provider request and its stream into [`Chunk`]s and one [`Reply`]. Must not know sessions,
@@ -26,6 +26,7 @@ mod keys;
 mod legal_tests;
 mod openai;
 mod plain;
+mod quota;
 mod registry;
 mod rehearsal;
 mod remote;
@@ -68,8 +69,8 @@ pub struct Call {
     pub tools: Arc<[ToolSpec]>,
     /// Reasoning effort.
     pub variant: Option<String>,
-    /// Most output tokens.
-    pub max_output: u64,
+    /// Most output tokens; `None` where it is not known how many the model gives.
+    pub max_output: Option<u64>,
     /// True on the last step: the model has to answer in text.
     pub force_text: bool,
     /// Names the conversation, for providers that cache by key.
@@ -137,6 +138,15 @@ pub struct Tokens {
     pub cost: Option<f64>,
 }
 
+/// How much of a window of a subscription is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spent {
+    /// Which window, such as `5h`.
+    pub window: String,
+    /// In percent.
+    pub percent: u64,
+}
+
 /// A complete answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
@@ -149,6 +159,8 @@ pub struct Reply {
     pub stop: Stop,
     /// What it used, where the provider said.
     pub tokens: Option<Tokens>,
+    /// What is used of the subscription that pays for it, where the provider said.
+    pub spent: Vec<Spent>,
 }
 
 /// What kind of failure, and so what to do.

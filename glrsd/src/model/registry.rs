@@ -6,7 +6,7 @@
 use super::catalogue::{self, Dialect, PROVIDERS};
 use super::discover::{Discovery, join};
 use super::errors::failure;
-use super::keys::Keys;
+use super::keys::{Keys, Sources};
 use super::rehearsal::{self, Rehearsal};
 use super::remote::Remote;
 use super::upstream::{self, Upstream};
@@ -241,7 +241,8 @@ fn entry(id: &str, config: ProviderConfig, rank: usize) -> Entry {
     };
     // A configured server for which no key is named needs none (or has it among its headers).
     let optional = names.is_empty();
-    let keys = Arc::new(Keys::new(id, names, config.key_command.clone(), optional));
+    let from = Sources { names, file: config.key_file.clone(), command: config.key_command.clone(), optional };
+    let keys = Arc::new(Keys::new(id, from));
     let flagship = known.map_or("", |p| p.flagship);
     Entry { config, dialect, api, keys, flagship, rank, local }
 }

@@ -68,23 +68,52 @@ impl Remote {
             () = cancel.cancelled() => return Err(drive::cancelled()),
             key = self.keys.get(&call.env) => key?,
         };
+        let done = self.send(call, key.as_deref(), sink, cancel).await;
+        // A key of the command may have expired. A status came, so nothing has streamed yet.
+        let (Err(Failure { kind: FailureKind::Auth, status, .. }), Some(key)) = (&done, &key) else { return done };
+        if *status == Some(401) {
+            let renewed = tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Err(drive::cancelled()),
+                key = self.keys.renew(key, &call.env) => key,
+            };
+            if let Some(renewed) = renewed {
+                let done = self.send(call, Some(&renewed), sink, cancel).await;
+                if done.as_ref().is_err_and(|f| f.kind == FailureKind::Auth) {
+                    self.keys.forget(&renewed).await;
+                }
+                return done;
+            }
+        }
+        self.keys.forget(key).await;
+        done
+    }
+
+    /// One request and its stream.
+    async fn send(
+        &self,
+        call: &Call,
+        key: Option<&str>,
+        sink: &mut dyn Sink,
+        cancel: &CancellationToken,
+    ) -> Result<Reply, Failure> {
         let origin =
             Origin { provider: self.provider.clone(), model: self.model.clone(), key_advice: self.keys.advice() };
-        let request =
-            Request { url: self.url.clone(), headers: self.headers(call, key.as_deref())?, body: self.body(call), key };
+        let request = Request {
+            url: self.url.clone(),
+            headers: self.headers(call, key)?,
+            body: self.body(call),
+            key: key.map(str::to_owned),
+        };
         let taken: HashSet<String> = call.messages.iter().flat_map(|m| m.call_ids()).map(str::to_owned).collect();
         let mut decoder = decoder(self.dialect, origin.clone(), self.price, taken);
-        let done = drive::drive(&origin, request, &mut *decoder, call, sink, cancel).await;
-        if done.as_ref().is_err_and(|f| f.kind == FailureKind::Auth) {
-            self.keys.forget().await;
-        }
-        done
+        drive::drive(&origin, request, &mut *decoder, call, sink, cancel).await
     }
 
     fn body(&self, call: &Call) -> Vec<u8> {
         let call = Call {
             variant: catalogue::variant(&self.row, call),
-            max_output: call.max_output.min(self.row.output),
+            max_output: call.max_output.zip(self.row.output).map(|(asked, most)| asked.min(most)),
             messages: match self.row.images {
                 Some(false) => call.messages.iter().map(without_images).collect(),
                 _ => call.messages.clone(),

@@ -37,7 +37,7 @@ fn travelled() -> Vec<Message> {
         {"role": "user", "content": [{"type": "text", "text": "look at this"}, {"type": "image", "image": "QUJD", "mediaType": "image/png"}]},
         step("as Claude", json!({"anthropic": {"signature": "sigA+/=="}}), "toolu_01"),
         result("toolu_01", "text", "first content"),
-        step("as GPT by a router", json!({"openrouter": {"reasoning_details": [{"type": "reasoning.text", "text": "r", "signature": "sigR"}]}}), "functions.read:1"),
+        step("as GPT by a router", json!({"openrouter/openai": {"reasoning_details": [{"type": "reasoning.text", "text": "r", "signature": "sigR"}]}}), "functions.read:1"),
         result("functions.read:1", "error-text", "no such file"),
         step("as GPT", json!({"openai/responses": {"type": "reasoning", "id": "rs_1", "n": 1.0, "encrypted_content": "sigO", "summary": []}}), "call_02"),
         result("call_02", "text", ""),
@@ -85,6 +85,23 @@ fn requests_are_what_they_were() {
             for seal in seals {
                 assert_eq!(body.contains(seal), owner == dialect, "{seal} in {dialect:?}");
             }
+        }
+    }
+}
+
+#[test]
+fn an_output_limit_that_is_not_known_is_not_asked_for() {
+    for dialect in Dialect::ALL {
+        let (provider, model) = model(dialect);
+        let call = Call { max_output: None, ..call(&travelled()) };
+        let body = String::from_utf8(remote::build(dialect, provider, model, &call, &[])).unwrap();
+        let asked = ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"];
+        let asked: Vec<&str> = asked.into_iter().filter(|name| body.contains(name)).collect();
+        // One API refuses a request without a number.
+        if dialect == Dialect::Anthropic {
+            assert!(body.contains(r#""max_tokens":8192"#), "{body}");
+        } else {
+            assert!(asked.is_empty(), "{dialect:?} {asked:?}");
         }
     }
 }
@@ -161,7 +178,9 @@ fn a_request_costs_its_bytes() {
     for dialect in Dialect::ALL {
         let own = match dialect {
             Dialect::Anthropic => format!(r#"{{"anthropic":{{"signature":"{seal}"}}}}"#),
-            Dialect::OpenAi => format!(r#"{{"openrouter":{{"reasoning_details":[{{"type":"x","data":"{seal}"}}]}}}}"#),
+            Dialect::OpenAi => {
+                format!(r#"{{"openrouter/openai":{{"reasoning_details":[{{"type":"x","data":"{seal}"}}]}}}}"#)
+            }
             Dialect::Responses => {
                 format!(r#"{{"openai/responses":{{"type":"reasoning","encrypted_content":"{seal}","summary":[]}}}}"#)
             }

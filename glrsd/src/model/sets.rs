@@ -4,9 +4,9 @@
 //! keys were fetched is not forgotten from call to call.
 
 use super::upstream::Upstream;
-use super::{Failure, Model, Models, rehearsal};
+use super::{Failure, Model, Models, catalogue, rehearsal};
 use crate::config::Loaded;
-use crate::host::Env;
+use crate::host::{Env, clock};
 use crate::store::Store;
 use glrs_protocol::types::ModelRow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,6 +75,11 @@ impl ModelSets {
         }
         models.discover().await;
         models.list(env)
+    }
+
+    /// How old what is known of models is: the date of the table, and when the public list was fetched.
+    pub fn sources(&self) -> (String, Option<String>) {
+        (catalogue::DATE.to_owned(), self.upstream.fetched().and_then(|at| Some(clock::format(at.try_into().ok()?))))
     }
 
     /// What is known of a model, whether or not it can be used now.

@@ -255,7 +255,7 @@ pub(crate) fn call(messages: &[Message]) -> Call {
         messages: messages.iter().cloned().map(Arc::new).collect(),
         tools: tools.to_vec().into(),
         variant: None,
-        max_output: 8_000,
+        max_output: Some(8_000),
         force_text: false,
         cache_key: "conversation-1".into(),
         idle: Duration::from_secs(20),

@@ -55,8 +55,9 @@ pub(crate) struct Listed {
     pub name: String,
     /// Context window in tokens.
     pub context: u64,
-    /// Most output tokens.
-    pub output: u64,
+    /// Most output tokens, where the list says it.
+    #[serde(default)]
+    pub output: Option<u64>,
     /// Price, where the list has one.
     pub price: Option<Price>,
     /// Whether it takes images, where the list says it.
@@ -95,6 +96,13 @@ impl Upstream {
     pub(crate) fn rows(&self) -> Arc<Rows> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.load(&mut state)
+    }
+
+    /// When the list was fetched that is in use, if one is.
+    pub(crate) fn fetched(&self) -> Option<SystemTime> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = self.load(&mut state);
+        state.written.filter(|_| !rows.is_empty())
     }
 
     fn load(&self, state: &mut State) -> Arc<Rows> {
@@ -186,7 +194,7 @@ fn read(bytes: &[u8]) -> Option<Rows> {
             else {
                 continue;
             };
-            let output = number("/limit/output").unwrap_or(super::catalogue::UNKNOWN_OUTPUT).min(context);
+            let output = number("/limit/output").map(|o| o.min(context));
             let name = model.get("name").and_then(Value::as_str).unwrap_or(id).to_owned();
             let inputs = model.pointer("/modalities/input").and_then(Value::as_array);
             let images = inputs.map(|kinds| kinds.iter().any(|k| k == "image"));
@@ -260,18 +268,20 @@ mod tests {
         provider.models.insert("gpt-5".to_owned(), ModelConfig { metadata, ..Default::default() });
         let models = Models::with(&config, Arc::clone(&upstream));
         assert_eq!(models.describe("openai/gpt-5").context, 400_000, "the table, while there is no list");
+        assert_eq!(upstream.fetched(), None);
 
         let url = upstream.due(&e, SystemTime::now()).unwrap();
         assert_eq!(url.as_str(), server.api());
         upstream.fetch(url, &e).await;
+        assert!(upstream.fetched().is_some());
         let row = models.describe("openai/gpt-5");
         assert_eq!(
             (row.context, row.output, row.input_cost),
-            (500_000, 7_000, Some(9.0)),
+            (500_000, Some(7_000), Some(9.0)),
             "configuration beats the list"
         );
-        assert_eq!((row.name.as_str(), row.variants.len()), ("GPT-5 as listed", 3), "what it does not say stays");
-        assert_eq!(models.describe("openai/gpt-9").output, 32_000);
+        assert_eq!((row.name.as_str(), row.variants.len()), ("GPT-5 as listed", 4), "what it does not say stays");
+        assert_eq!(models.describe("openai/gpt-9").output, None);
         assert_eq!(models.describe("openai/gpt-9").images, Some(false));
         assert_eq!(models.describe("together/some/model").context, 64_000);
         assert_eq!(models.describe("openai/unheard-of").context, 256_000);

@@ -87,7 +87,9 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
             let shared = &d.registry.shared;
             let config = shared.configuration(Path::new(p.cwd.as_deref().unwrap_or("/")), &env);
             let default = shared.models.default_model(&config, &env).await;
-            Ok(ModelList { models: shared.models.list(&config, &env).await, default }).into()
+            let models = shared.models.list(&config, &env).await;
+            let (table, fetched) = shared.models.sources();
+            Ok(ModelList { models, default, table, fetched }).into()
         }
         .boxed()
     })?;

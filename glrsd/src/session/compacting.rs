@@ -7,7 +7,7 @@ use super::actor::Actor;
 use super::history::keyed_hash;
 use super::toolctx::recall;
 use super::{Reply, Who};
-use crate::compact::{Numbers, artifact, brief, cut, micro};
+use crate::compact::{Numbers, RESERVE_MAX, artifact, brief, cut, micro};
 use crate::fold::context::Stored;
 use crate::fold::micro::{entry_of, is_marker};
 use crate::store::Store;
@@ -63,7 +63,7 @@ impl Actor {
     /// The numbers that display, trigger and list use.
     pub(super) fn numbers(&self) -> Numbers {
         let row = self.shared.models.describe(&self.config, &self.model);
-        Numbers::of(&self.config.config, self.window, row.output)
+        Numbers::of(&self.config.config, self.window, row.output.unwrap_or(RESERVE_MAX))
     }
 
     /// Where compaction stands, for clients.

@@ -5,6 +5,7 @@ use super::sending::{key_conflict, params_hash};
 use super::{Reply, Who};
 use crate::fold::context;
 use crate::fold::summary::{CwdChoice, ModeChoice, ModelChoice, RewoundEntry};
+use crate::model::catalogue;
 use crate::store::ForkError;
 use glrs_protocol::entry::{Cleared, Custom, Entry, FileChange, Forked, Title};
 use glrs_protocol::params::{Append, AppendResult, Clear, Done, Fork, Rewind, RewindFile, RewindResult, SessionSet};
@@ -55,11 +56,15 @@ impl Actor {
                 return reply(Err(RpcError::new(ErrorKind::Provider { status: f.status }, f.message)));
             }
             let variant = match (&p.variant, &p.model) {
-                (Some(v), _) if v.is_empty() || v == "none" => None,
-                (Some(v), _) => Some(v.clone()),
+                (Some(v), _) => catalogue::named(v),
                 (None, Some(_)) => None,
                 (None, None) => self.variant.clone(),
             };
+            if let Some(v) = variant.as_ref().filter(|_| p.variant.is_some())
+                && let Some(why) = catalogue::not_among(&self.shared.models.describe(&self.config, &model), v)
+            {
+                return reply(Err(RpcError::params(why)));
+            }
             self.model.clone_from(&model);
             self.variant.clone_from(&variant);
             entries.push(Entry::custom("glrs:model", &ModelChoice { model, variant }, &at));

@@ -15,6 +15,7 @@ use super::{Shared, feed};
 use crate::fold::{Context, Summary, context};
 use crate::host::scratch::SessionTmp;
 use crate::host::{Env, clock, random};
+use crate::model::catalogue;
 use crate::store::{LoadError, Log};
 use crate::turn::ToolCall;
 use glrs_protocol::entry::{self, Entry, TurnStatus};
@@ -164,12 +165,18 @@ impl Actor {
         if let Some(m) = new.mode {
             actor.mode = m;
         }
-        if new.variant.is_some() {
-            actor.variant = new.variant;
-        }
         if let Some(m) = new.model {
             actor.model = m;
             actor.learn_window();
+        }
+        // A task takes what its parent has, which an older table may have let through.
+        let asked = new.variant.is_some() && actor.task.is_none();
+        actor.variant = new.variant.or(actor.variant).as_deref().and_then(catalogue::named);
+        // One that was asked for is refused; one of the configuration is not used, and a notice says so.
+        match actor.variant.as_deref().and_then(|v| actor.not_among(v)) {
+            Some(why) if asked => return Err(RpcError::params(why)),
+            Some(_) => actor.variant = None,
+            None => {}
         }
         Ok(actor)
     }
@@ -256,6 +263,11 @@ impl Actor {
         actor
     }
 
+    /// Why the session's model does not take this effort.
+    fn not_among(&self, variant: &str) -> Option<String> {
+        catalogue::not_among(&self.shared.models.describe(&self.config, &self.model), variant)
+    }
+
     /// Asks the catalogue for the model's window.
     pub(super) fn learn_window(&mut self) {
         self.window = self.shared.models.describe(&self.config, &self.model).context;
@@ -303,6 +315,12 @@ impl Actor {
         if !self.config.untrusted.is_empty() {
             let keys = self.config.untrusted.join(", ");
             said.push(format!("this project sets {keys}, which count once you trust it: `glrs trust`"));
+        }
+        // What the session begins with; later it has its own.
+        if let Some(v) = self.config.config.variant.as_deref().filter(|_| self.log.is_empty() && self.variant.is_none())
+            && let Some(why) = catalogue::named(v).and_then(|v| self.not_among(&v))
+        {
+            said.push(format!("variant: {why}; ignored"));
         }
         said.retain(|n| !self.config_told.contains(n));
         self.config_told.extend(said.iter().cloned());

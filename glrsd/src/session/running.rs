@@ -2,7 +2,8 @@
 //!
 //! Pure bookkeeping; nothing here writes or publishes.
 
-use crate::model::Model;
+use crate::fold::summary::ModelChoice;
+use crate::model::{Model, Spent};
 use crate::turn::ToolCall;
 use glrs_protocol::event::Delta;
 use glrs_protocol::message::{Message, Output, Part, Role};
@@ -51,6 +52,9 @@ pub struct Running {
     pub cancel: CancellationToken,
     /// Whom it talks to.
     pub model: Option<Arc<dyn Model>>,
+    /// The name of that, and the effort it was begun with: what is chosen meanwhile counts from the next turn
+    /// on.
+    pub chosen: ModelChoice,
     /// When it started.
     pub started: Instant,
     /// The same, for people.
@@ -71,6 +75,8 @@ pub struct Running {
     pub calls: Vec<CallState>,
     /// What streams.
     pub pieces: Vec<Piece>,
+    /// What its last answer said of the subscription.
+    pub spent: Vec<Spent>,
     /// Set once esc came: who waits for it, and when the turn is ended by force.
     pub stopping: Option<Stopping>,
 }

@@ -95,7 +95,7 @@ impl Actor {
             other => other,
         };
         if let End::Failed(f) = &end {
-            self.trace_failure(r.step, f);
+            self.trace_failure(&r, f);
         }
         let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
         let mut messages: Vec<Message> = r.users.drain(..).map(|m| (*m).clone()).collect();
@@ -103,7 +103,7 @@ impl Actor {
         // What had streamed is kept, marked.
         if let Some(p) = r.take_piece(PieceKind::Reasoning, None) {
             let elapsed_ms = p.started.elapsed().as_millis() as u64;
-            let e = entry::Reasoning { text: p.text, elapsed_ms, variant: self.variant.clone(), at: at.clone() };
+            let e = entry::Reasoning { text: p.text, elapsed_ms, variant: r.chosen.variant.clone(), at: at.clone() };
             entries.push((Entry::Reasoning(e), Some(p.of)));
         }
         if let Some(p) = r.take_piece(PieceKind::Assistant, None)
@@ -152,7 +152,7 @@ impl Actor {
                 input: Some(t.input),
                 output: Some(t.output),
                 cost: t.cost,
-                model: Some(self.model.clone()),
+                model: Some(r.chosen.model.clone()),
                 duration_ms: None,
                 at: at.clone(),
             };

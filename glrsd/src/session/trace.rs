@@ -97,7 +97,7 @@ impl Actor {
             Stop::Refused(_) => "refused",
         };
         self.trace(&Witness::Model {
-            model: &self.model,
+            model: self.running.as_ref().map_or(&*self.model, |r| &r.chosen.model),
             step: self.running.as_ref().map_or(0, |r| r.step),
             ms,
             input: tokens.input,
@@ -108,9 +108,9 @@ impl Actor {
         });
     }
 
-    pub(super) fn trace_failure(&self, step: u32, f: &Failure) {
+    pub(super) fn trace_failure(&self, r: &Running, f: &Failure) {
         let why = format!("{:?}", f.kind).to_lowercase();
-        self.trace(&Witness::Failed { model: &self.model, step, why, status: f.status });
+        self.trace(&Witness::Failed { model: &r.chosen.model, step: r.step, why, status: f.status });
     }
 
     pub(super) fn trace_retry(&self, retry: &Retry) {

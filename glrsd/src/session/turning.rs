@@ -42,12 +42,17 @@ impl Actor {
         })
     }
 
+    /// The model that is chosen, and its effort.
+    fn chosen(&self) -> ModelChoice {
+        ModelChoice { model: self.model.clone(), variant: self.variant.clone() }
+    }
+
     /// What a session's log begins with: how it works. None where it has begun.
     pub(super) fn first_entries(&self, at: &str) -> Vec<Entry> {
         if !self.log.is_empty() {
             return Vec::new();
         }
-        let model = ModelChoice { model: self.model.clone(), variant: self.variant.clone() };
+        let model = self.chosen();
         let mode = ModeChoice { mode: self.mode, by: None };
         let mut entries = self.task_entries(at);
         entries.extend(
@@ -126,6 +131,7 @@ impl Actor {
             task,
             cancel,
             model: None,
+            chosen: self.chosen(),
             started: Instant::now(),
             since: self.now(),
             step: 0,
@@ -136,6 +142,7 @@ impl Actor {
             assistant: None,
             calls: resume,
             pieces: Vec::new(),
+            spent: Vec::new(),
             stopping: None,
         });
     }
@@ -241,8 +248,9 @@ impl Actor {
         if self.running.as_ref().is_some_and(|r| r.model.is_none()) {
             match self.resolve_model() {
                 Ok(model) => {
+                    let chosen = self.chosen();
                     if let Some(r) = &mut self.running {
-                        r.model = Some(model);
+                        (r.model, r.chosen) = (Some(model), chosen);
                     }
                 }
                 Err(failure) => {
@@ -287,17 +295,18 @@ impl Actor {
                 turn,
                 deadline: deadline.map(|m| jiff::SignedDuration::from_mins(i64::try_from(m).unwrap_or(i64::MAX / 60))),
                 context: (!usage.estimated).then_some((usage.context_tokens, window)),
+                spent: &r.spent,
             }
             .note();
             messages.push(Arc::new(Message::text(Role::User, note)));
         }
         let model = r.model.clone()?;
-        let max_output = model.row().output.clamp(1, OUTPUT_MAX);
+        let max_output = model.row().output.map(|most| most.clamp(1, OUTPUT_MAX));
         let call = Call {
             system: prompt::system().into(),
             messages,
             tools: tools.into(),
-            variant: self.variant.clone(),
+            variant: r.chosen.variant.clone(),
             max_output,
             force_text: r.step >= max_steps,
             cache_key: self.id.to_string(),
@@ -336,9 +345,9 @@ impl Actor {
         self.trace_reply(&reply, elapsed_ms);
         let message = turn::recorded(&reply.message);
         let calls = turn::calls_of(&reply);
-        let variant = self.variant.clone();
-        let model = self.model.clone();
         let Some(r) = &mut self.running else { return };
+        let ModelChoice { model, variant } = r.chosen.clone();
+        r.spent.clone_from(&reply.spent);
         let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
         let thought: String = message
             .parts

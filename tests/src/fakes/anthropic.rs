@@ -4,7 +4,7 @@
 
 use super::http::{Ended, Request, Responder};
 use super::reply::{Figures, Reply, Step};
-use super::rules::{Issued, Refusal, is_name, items, unknown_key};
+use super::rules::{Issued, Refusal, is_name, items, marks, unknown_key};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -83,19 +83,6 @@ pub fn check(request: &Request, body: &Value, issued: &Issued) -> Result<(), Ref
 
 fn thinks(body: &Value) -> bool {
     matches!(body["thinking"]["type"].as_str(), Some("enabled" | "adaptive"))
-}
-
-fn marks(value: &Value) -> usize {
-    match value {
-        Value::Object(map) => {
-            // A tool's input is data: what stands in it marks nothing.
-            let inner: usize =
-                map.iter().filter(|(k, _)| *k != "input" && *k != "input_schema").map(|(_, v)| marks(v)).sum();
-            inner + usize::from(map.get("cache_control").is_some_and(|v| !v.is_null()))
-        }
-        Value::Array(list) => list.iter().map(marks).sum(),
-        _ => 0,
-    }
 }
 
 fn text_block(block: &Value, at: &str) -> Result<(), Refusal> {

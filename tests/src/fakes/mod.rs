@@ -92,8 +92,8 @@ impl Dialect {
     fn check(self, request: &Request, body: &Value, issued: &Issued) -> Result<(), Refusal> {
         match self {
             Self::Anthropic => anthropic::check(request, body, issued),
-            Self::OpenAi => openai::check(body),
-            Self::Responses => responses::check(request, body, issued),
+            Self::OpenAi => openai::check(body).and_then(|()| rules::output_limit(body)),
+            Self::Responses => responses::check(request, body, issued).and_then(|()| rules::output_limit(body)),
             Self::Gemini => gemini::check(request, body, issued),
         }
     }
@@ -143,6 +143,11 @@ impl Recorded {
     pub fn system(&self) -> &Value {
         let named = ["system", "instructions", "systemInstruction"].iter().map(|k| &self.body[*k]);
         named.into_iter().find(|v| !v.is_null()).or(self.messages().first()).unwrap_or(&Value::Null)
+    }
+
+    /// How many blocks it marks for the cache.
+    pub fn cache_marks(&self) -> usize {
+        rules::marks(&self.body)
     }
 
     /// The model it was for: in the body, or in the path.

@@ -7,7 +7,7 @@
 use super::anthropic::halves;
 use super::http::{Ended, Responder};
 use super::reply::{Reply, Step};
-use super::rules::{Refusal, is_name, items, unknown_key};
+use super::rules::{Refusal, is_name, items, marks, unknown_key};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -85,7 +85,38 @@ pub fn check(body: &Value) -> Result<(), Refusal> {
         }
     }
     tools(body)?;
-    messages(items(body, "messages"))
+    let list = items(body, "messages");
+    messages(list)?;
+    let model = body["model"].as_str().unwrap_or_default();
+    cache_marks(body, model)?;
+    if model.starts_with("deepseek") { thoughts(list) } else { Ok(()) }
+}
+
+/// DeepSeek's rule: once tools were used, every message of the model carries its reasoning.
+fn thoughts(list: &[Value]) -> Result<(), Refusal> {
+    let used = list.iter().any(|m| m["role"] == "tool");
+    let lacks = |m: &Value| m["reasoning_content"].as_str().is_none_or(str::is_empty);
+    if used && list.iter().any(|m| m["role"] == "assistant" && lacks(m)) {
+        return invalid("messages", "The `reasoning_content` in the thinking mode must be passed back to the API.");
+    }
+    Ok(())
+}
+
+/// Marks for a cache: Claude behind a router takes four, on texts; nobody else knows the word.
+fn cache_marks(body: &Value, model: &str) -> Result<(), Refusal> {
+    let marks = marks(body);
+    if marks > 0 && !model.starts_with("anthropic/") {
+        return invalid("cache_control", "Unrecognized request argument supplied: cache_control");
+    }
+    if marks > 4 {
+        return invalid(
+            "messages",
+            format!("A maximum of 4 blocks with cache_control may be provided. Found {marks}."),
+        );
+    }
+    let parts = items(body, "messages").iter().flat_map(|m| items(m, "content"));
+    let on_text = parts.filter(|p| p["type"] == "text" && p["cache_control"]["type"] == "ephemeral").count();
+    if on_text == marks { Ok(()) } else { invalid("messages", "cache_control stands on parts of type text only") }
 }
 
 fn tools(body: &Value) -> Result<(), Refusal> {

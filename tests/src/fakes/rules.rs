@@ -105,6 +105,37 @@ pub fn unknown_key<'a>(object: &'a Value, known: &[&str]) -> Option<&'a str> {
     object.as_object()?.keys().map(String::as_str).find(|k| !known.contains(k))
 }
 
+/// How many blocks a request marks for the cache.
+pub fn marks(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => {
+            // A tool's input is data: what stands in it marks nothing.
+            let inner: usize =
+                map.iter().filter(|(k, _)| *k != "input" && *k != "input_schema").map(|(_, v)| marks(v)).sum();
+            inner + usize::from(map.get("cache_control").is_some_and(|v| !v.is_null()))
+        }
+        Value::Array(list) => list.iter().map(marks).sum(),
+        _ => 0,
+    }
+}
+
+/// OpenAI's refusal of more output than a model gives; `gpt-4o` stands for all of them.
+///
+/// # Errors
+/// When the request asks for more.
+pub fn output_limit(body: &Value) -> Result<(), Refusal> {
+    const MOST: u64 = 16_384;
+    for key in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
+        if let Some(asked) = body[key].as_u64().filter(|n| *n > MOST && body["model"] == "gpt-4o") {
+            let words = format!(
+                "{key} is too large: {asked}. This model supports at most {MOST} completion tokens, whereas you provided {asked}."
+            );
+            return Err(Refusal::invalid(words).at(key));
+        }
+    }
+    Ok(())
+}
+
 /// The array under `key`, empty when there is none.
 pub fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)

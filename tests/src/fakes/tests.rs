@@ -208,9 +208,51 @@ fn openai_refuses_each_broken_rule() {
     both["max_tokens"] = json!(1);
     both["max_completion_tokens"] = json!(1);
     refused(&fake, &both, "at the same time");
+    let mut long = openai(json!([user("a")]));
+    long["max_completion_tokens"] = json!(32_000);
+    assert_eq!(ask(&fake, &long).0, 200);
+    long["model"] = json!("gpt-4o");
+    refused(&fake, &long, "is too large: 32000");
     let mut empty = openai(json!([user("a")]));
     empty["tools"] = json!([]);
     refused(&fake, &empty, "empty array");
+}
+
+#[test]
+fn vendors_behind_chat_completions_have_rules_of_their_own() {
+    let fake = fake(Dialect::OpenAi);
+    let as_model = |model: &str, messages: Value| {
+        let mut body = openai(messages);
+        body["model"] = json!(model);
+        body
+    };
+    let looped = |thought: Value| {
+        let call = json!({"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}});
+        let mut said = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+        if !thought.is_null() {
+            said["reasoning_content"] = thought;
+        }
+        json!([user("a"), said, {"role": "tool", "tool_call_id": "a", "content": "x"}])
+    };
+    refused(&fake, &as_model("deepseek-v4-pro", looped(Value::Null)), "must be passed back");
+    refused(&fake, &as_model("deepseek-v4-pro", looped(json!(""))), "must be passed back");
+    let marked = |n: usize| {
+        let part = json!({"type": "text", "text": "t", "cache_control": {"type": "ephemeral"}});
+        json!([{"role": "user", "content": vec![part; n]}])
+    };
+    refused(&fake, &as_model("m", marked(1)), "cache_control");
+    refused(&fake, &as_model("anthropic/claude", marked(5)), "Found 5");
+    let image = json!({"type": "image_url", "image_url": {"url": "data:"}, "cache_control": {"type": "ephemeral"}});
+    refused(&fake, &as_model("anthropic/claude", json!([{"role": "user", "content": [image]}])), "text only");
+    let refusals = fake.violations().len();
+    for body in [
+        as_model("deepseek-v4-pro", looped(json!(" "))),
+        as_model("m", looped(Value::Null)),
+        as_model("anthropic/claude", marked(4)),
+    ] {
+        assert_eq!(ask(&fake, &body).0, 200);
+    }
+    assert_eq!((fake.violations().len(), fake.requests().last().unwrap().cache_marks()), (refusals, 4));
 }
 
 #[test]

@@ -12,6 +12,9 @@ use serde_json::{Map, Value, json};
 
 /// Call ids: `^[a-zA-Z0-9_-]+$`.
 const IDS: IdStyle = IdStyle::Plain(64);
+/// Most output tokens where it is not known how many the model gives: this API wants a number, and all its
+/// models give so many.
+const UNKNOWN_OUTPUT: u64 = 8_192;
 /// Smallest thinking budget the API takes.
 const BUDGET_MIN: u64 = 1_024;
 
@@ -117,7 +120,8 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
     let turns = convert::turns(&call.messages, provider, IDS, !call.tools.is_empty());
     let mut body = Body::default();
     body.set("model", &model);
-    body.set("max_tokens", &call.max_output.max(1));
+    let max_output = call.max_output.unwrap_or(UNKNOWN_OUTPUT).max(1);
+    body.set("max_tokens", &max_output);
     body.set("stream", &true);
     if !call.system.trim().is_empty() {
         let text: &str = &call.system;
@@ -129,12 +133,12 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
             body.set("tool_choice", &json!({"type": "none"}));
         }
     }
-    let thinks = may_think(&turns);
+    let thinks = adaptive(model) || may_think(&turns);
     let mut messages: Vec<Wire<'_>> = turns.iter().map(wire).collect();
     mark(&mut messages);
     body.set("messages", &messages);
     if let Some(effort) = call.variant.as_deref().filter(|_| thinks) {
-        think(&mut body, model, effort, call.max_output);
+        think(&mut body, model, effort, max_output);
     }
     for o in options {
         body.merge(o);
@@ -221,8 +225,9 @@ fn mark(messages: &mut [Wire<'_>]) {
     }
 }
 
-/// Whether thinking may be asked for: inside a tool loop the API wants the loop's first assistant
-/// message to begin with thinking, which it does not when another model wrote it.
+/// Whether thinking may be asked for of a model that thinks by budget: inside a tool loop the API wants
+/// the loop's first assistant message to begin with thinking, which it does not when another model wrote
+/// it. Later models take any.
 fn may_think(turns: &[Turn<'_>]) -> bool {
     let in_loop = matches!(turns.last(), Some(Turn::User { results, .. }) if !results.is_empty());
     if !in_loop {

@@ -275,6 +275,6 @@ impl Decoder for Stream {
         // Said to want tools, with no call that came: there is nothing to run and nothing to wait for.
         let called = parts.iter().any(|p| matches!(p, Part::ToolCall { .. }));
         let stop = if stop == Stop::Tools && !called { Stop::End } else { stop };
-        Reply { message: Message { role: Role::Assistant, parts }, cut, stop, tokens: self.tokens() }
+        Reply { message: Message { role: Role::Assistant, parts }, cut, stop, tokens: self.tokens(), spent: Vec::new() }
     }
 }

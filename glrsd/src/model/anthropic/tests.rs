@@ -164,7 +164,7 @@ fn without_tools_calls_become_text() {
 fn thinking_follows_variant_model_and_history() {
     let user = history(&json!([{"role": "user", "content": "hi"}]));
     let build = |model: &str, variant: &str, messages: &[Message], max: u64| -> Value {
-        let call = Call { variant: Some(variant.into()), max_output: max, ..call(messages) };
+        let call = Call { variant: Some(variant.into()), max_output: Some(max), ..call(messages) };
         serde_json::from_slice(&build("anthropic", model, &call, &[])).unwrap()
     };
     let b = build("claude-sonnet-4-5", "medium", &user, 32_000);
@@ -173,13 +173,15 @@ fn thinking_follows_variant_model_and_history() {
     assert!(build("claude-haiku-4-5", "low", &user, 1_000).get("thinking").is_none());
     let b = build("claude-opus-5-5", "high", &user, 32_000);
     assert_eq!((&b["thinking"]["type"], &b["output_config"]["effort"]), (&json!("adaptive"), &json!("high")));
-    // A tool loop that another model began cannot be thought about halfway.
+    // A tool loop that another model began cannot be thought about halfway, except by models that decide
+    // themselves when to think: theirs may begin with a call.
     let looped = history(&json!([
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c", "toolName": "read", "input": {}}]},
         {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "c", "toolName": "read", "output": {"type": "text", "value": "x"}}]}
     ]));
     assert!(build("claude-sonnet-4-5", "high", &looped, 32_000).get("thinking").is_none());
+    assert_eq!(build("claude-opus-5-5", "high", &looped, 32_000)["thinking"]["type"], "adaptive");
 }
 
 #[test]

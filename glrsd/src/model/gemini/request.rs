@@ -166,11 +166,16 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
         }
     }
     body.set("contents", &contents);
-    let mut generation = json!({"maxOutputTokens": call.max_output.max(1)});
-    if let Some(thinking) = thinking(version, model, call.variant.as_deref()) {
-        generation["thinkingConfig"] = thinking;
+    let mut generation = Map::new();
+    if let Some(most) = call.max_output {
+        generation.insert("maxOutputTokens".to_owned(), json!(most.max(1)));
     }
-    body.set("generationConfig", &generation);
+    if let Some(thinking) = thinking(version, model, call.variant.as_deref()) {
+        generation.insert("thinkingConfig".to_owned(), thinking);
+    }
+    if !generation.is_empty() {
+        body.set("generationConfig", &generation);
+    }
     for o in options {
         body.merge(o);
     }

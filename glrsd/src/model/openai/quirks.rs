@@ -31,6 +31,8 @@ pub(crate) struct Quirks {
     pub effort: Effort,
     /// Field in which its own reasoning goes back inside a tool loop, where it does.
     pub echo: Option<&'static str>,
+    /// Whether that field stands in every message of the model, with [`NO_THOUGHT`] where it has none.
+    pub echo_always: bool,
     /// Whether reasoning comes and goes back as `reasoning_details` too (signatures are in there).
     pub details: bool,
     /// Whether a user message may stand directly behind tool results.
@@ -56,6 +58,7 @@ pub(crate) const DEFAULT: Quirks = Quirks {
     ids: IdStyle::Plain(40),
     effort: Effort::Plain,
     echo: None,
+    echo_always: false,
     details: false,
     user_after_tool: true,
     signed_calls: false,
@@ -81,14 +84,18 @@ const TABLE: [(&str, Quirks); 11] = [
         "mistral",
         Quirks { stream_options: false, ids: IdStyle::Nine, effort: Effort::No, user_after_tool: false, ..DEFAULT },
     ),
-    // Refuses a tool loop whose reasoning does not come back.
-    ("deepseek", Quirks { echo: Some("reasoning_content"), ..DEFAULT }),
+    // Once tools were used it refuses a conversation in which any message of the model lacks its reasoning,
+    // whoever wrote it. Always, and not from the first call on: what was sent before stays the same.
+    ("deepseek", Quirks { echo: Some("reasoning_content"), echo_always: true, ..DEFAULT }),
     // Its OpenAI-compatible address.
     ("google", Quirks { signed_calls: true, ..DEFAULT }),
     ("ollama", Quirks { echo: Some("reasoning"), ..DEFAULT }),
     // Its templates know no effort, and the field would be an error in older builds.
     ("llamacpp", Quirks { effort: Effort::No, echo: Some("reasoning_content"), ask_parallel: true, ..DEFAULT }),
 ];
+
+/// The reasoning of a message that has none of its own: an empty text counts as missing.
+pub(crate) const NO_THOUGHT: &str = " ";
 
 /// Least output limit that the Responses API takes.
 pub(crate) const RESPONSES_OUTPUT_MIN: u64 = 16;
@@ -104,6 +111,21 @@ pub(crate) fn thinks(model: &str) -> bool {
 /// The ways of a provider.
 pub(crate) fn of(provider: &str) -> Quirks {
     TABLE.iter().find(|(id, _)| *id == provider).map_or(DEFAULT, |(_, q)| *q)
+}
+
+/// The name under which what a model attached to its reasoning is kept. A router hands on what others
+/// signed, and one vendor refuses what another did: there it is the vendor's. No vendor is called like a
+/// dialect (see `convert::own_key`).
+pub(crate) fn own_key(provider: &str, model: &str) -> String {
+    match model.split_once('/') {
+        Some((vendor, _)) if provider == "openrouter" => format!("{provider}/{}", vendor.to_ascii_lowercase()),
+        _ => provider.to_owned(),
+    }
+}
+
+/// Whether blocks are marked for the cache: Claude caches nothing by itself, behind a router neither.
+pub(crate) fn marks(provider: &str, model: &str) -> bool {
+    provider == "openrouter" && model.starts_with("anthropic/")
 }
 
 /// The effort that is sent. OpenAI's models from 5.2 on refuse tools in Chat Completions unless the

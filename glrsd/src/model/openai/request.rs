@@ -1,22 +1,24 @@
 //! Chat Completions requests.
 //!
-//! Owns: message order (results directly behind their calls), ids, reasoning that goes back. The same
-//! history gives the same bytes, whatever comes behind it. Must not know HTTP.
+//! Owns: message order (results directly behind their calls), ids, reasoning that goes back, cache marks
+//! where they are wanted. The same history gives the same bytes, marks aside, whatever comes behind it.
+//! Must not know HTTP.
 
 use super::quirks::{self, Effort, Quirks};
 use crate::model::body::Body;
-use crate::model::convert::{self, Said, Turn};
+use crate::model::convert::{self, Answered, Said, Turn};
 use crate::model::{Call, ToolSpec};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
 enum Wire<'a> {
     System {
-        content: &'a str,
+        content: Content<'a>,
     },
     User {
         content: Content<'a>,
@@ -34,14 +36,38 @@ enum Wire<'a> {
     },
     Tool {
         tool_call_id: &'a str,
-        content: &'a str,
+        content: Content<'a>,
     },
 }
 
 /// A string when it can be one: some servers know nothing else.
 enum Content<'a> {
-    Text(String),
+    Text(Cow<'a, str>),
     Pieces(Vec<Piece<'a>>),
+}
+
+impl Content<'_> {
+    /// Marks the last text that stays: what glrs adds at the tail (`[vitals]`) changes each time.
+    fn mark(&mut self) -> bool {
+        let stays = |t: &str| !t.starts_with("[vitals]");
+        if let Self::Text(text) = self {
+            if !stays(text) {
+                return false;
+            }
+            let text = std::mem::take(text);
+            *self = Self::Pieces(vec![Piece::Text { text, cache_control: None }]);
+        }
+        let Self::Pieces(pieces) = self else { return false };
+        for piece in pieces.iter_mut().rev() {
+            if let Piece::Text { text, cache_control } = piece
+                && stays(text)
+            {
+                *cache_control = Some(Mark { kind: "ephemeral" });
+                return true;
+            }
+        }
+        false
+    }
 }
 
 impl Serialize for Content<'_> {
@@ -56,9 +82,23 @@ impl Serialize for Content<'_> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Piece<'a> {
-    Text { text: &'a str },
-    ImageUrl { image_url: Url },
-    File { file: File },
+    Text {
+        text: Cow<'a, str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<Mark>,
+    },
+    ImageUrl {
+        image_url: Url,
+    },
+    File {
+        file: File,
+    },
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct Mark {
+    #[serde(rename = "type")]
+    kind: &'static str,
 }
 
 #[derive(Serialize)]
@@ -105,13 +145,28 @@ struct Declared<'a> {
 /// The body of one call.
 pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<String, Value>]) -> Vec<u8> {
     let quirks = quirks::of(provider);
-    let turns = convert::turns(&call.messages, provider, quirks.ids, !call.tools.is_empty());
+    let own = quirks::own_key(provider, model);
+    let turns = convert::turns(&call.messages, &own, quirks.ids, !call.tools.is_empty());
+    let marks = quirks::marks(provider, model);
     let mut messages = Vec::new();
     if !call.system.trim().is_empty() {
-        messages.push(Wire::System { content: &call.system });
+        let mut content = Content::Text((&*call.system).into());
+        if marks {
+            content.mark();
+        }
+        messages.push(Wire::System { content });
     }
-    for turn in &turns {
-        wire(turn, &quirks, &mut messages);
+    // Where a turn of the user's side ends: the last one is marked for the next request, the one before it
+    // because that is where the previous request's mark was. With the system prompt (and the tools, which
+    // stand before it) that makes three of the four that are taken.
+    let ends = turns.iter().enumerate().rev().filter(|(_, t)| matches!(t, Turn::User { .. })).map(|(i, _)| i);
+    let ends: Vec<usize> = if marks { ends.take(2).collect() } else { Vec::new() };
+    for (i, turn) in turns.iter().enumerate() {
+        let begin = messages.len();
+        wire(turn, &quirks, marks, &mut messages);
+        if ends.contains(&i) {
+            mark(&mut messages[begin..]);
+        }
     }
     let mut body = Body::default();
     body.set("model", &model);
@@ -119,7 +174,10 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
     if quirks.stream_options {
         body.set("stream_options", &json!({"include_usage": true}));
     }
-    body.set(quirks.max_field, &call.max_output.max(1));
+    // A number that is too high is refused; without one the provider gives what the model can.
+    if let Some(most) = call.max_output {
+        body.set(quirks.max_field, &most.max(1));
+    }
     if !call.tools.is_empty() {
         body.set("tools", &tools(&call.tools));
         if call.force_text {
@@ -154,17 +212,31 @@ fn tools(specs: &[ToolSpec]) -> Vec<Tool<'_>> {
         .collect()
 }
 
-fn wire<'a>(turn: &'a Turn<'a>, quirks: &Quirks, out: &mut Vec<Wire<'a>>) {
+fn mark(messages: &mut [Wire<'_>]) {
+    for message in messages.iter_mut().rev() {
+        if let Wire::User { content } | Wire::Tool { content, .. } = message
+            && content.mark()
+        {
+            return;
+        }
+    }
+}
+
+/// One turn. With `apart` its texts are not joined: where blocks are cached, a text to which something is
+/// added later would be another block.
+fn wire<'a>(turn: &'a Turn<'a>, quirks: &Quirks, apart: bool, out: &mut Vec<Wire<'a>>) {
     match turn {
         Turn::User { results, parts } => {
-            out.extend(results.iter().map(|r| Wire::Tool { tool_call_id: &r.id, content: r.text() }));
+            let tool =
+                |r: &'a Answered<'a>| Wire::Tool { tool_call_id: &r.id, content: Content::Text(r.text().into()) };
+            out.extend(results.iter().map(tool));
             if parts.is_empty() {
                 return;
             }
             if !results.is_empty() && !quirks.user_after_tool {
                 out.push(assistant_text("(noted)".into()));
             }
-            out.push(Wire::User { content: content(parts, quirks) });
+            out.push(Wire::User { content: content(parts, quirks, apart) });
         }
         Turn::Assistant(parts) => out.push(assistant(parts, quirks)),
     }
@@ -199,8 +271,12 @@ fn assistant<'a>(parts: &'a [Said<'a>], quirks: &Quirks) -> Wire<'a> {
             _ => {}
         }
     }
-    // Reasoning belongs to a tool loop; without calls it is not wanted back.
-    let thought = thought.filter(|_| !tool_calls.is_empty());
+    let thought = if quirks.echo_always {
+        Some(thought.filter(|t| !t.is_empty()).unwrap_or_else(|| quirks::NO_THOUGHT.to_owned()))
+    } else {
+        // Reasoning belongs to a tool loop; without calls it is not wanted back.
+        thought.filter(|_| !tool_calls.is_empty())
+    };
     let (reasoning, reasoning_content) =
         if quirks.echo == Some("reasoning") { (thought, None) } else { (None, thought) };
     if text.is_none() && tool_calls.is_empty() {
@@ -238,18 +314,18 @@ fn field(own: &RawValue, name: &str) -> Option<Box<RawValue>> {
     map.get(name).map(|raw| (*raw).to_owned())
 }
 
-fn content<'a>(parts: &'a [Said<'a>], quirks: &Quirks) -> Content<'a> {
+fn content<'a>(parts: &'a [Said<'a>], quirks: &Quirks, apart: bool) -> Content<'a> {
     let only_text = parts.iter().all(|p| matches!(p, Said::Text(_)));
-    if only_text {
+    if only_text && (!apart || parts.len() == 1) {
         let texts: Vec<&str> =
             parts.iter().filter_map(|p| if let Said::Text(t) = p { Some(&**t) } else { None }).collect();
-        return Content::Text(texts.join("\n\n"));
+        return Content::Text(texts.join("\n\n").into());
     }
     Content::Pieces(
         parts
             .iter()
             .filter_map(|p| match p {
-                Said::Text(text) => Some(Piece::Text { text }),
+                Said::Text(text) => Some(Piece::Text { text: (&**text).into(), cache_control: None }),
                 Said::File { media_type, data } => {
                     let url = if data.contains("://") || data.starts_with("data:") {
                         (*data).to_owned()
@@ -261,7 +337,10 @@ fn content<'a>(parts: &'a [Said<'a>], quirks: &Quirks) -> Content<'a> {
                         "application/pdf" if quirks.files => {
                             Piece::File { file: File { filename: "document.pdf", file_data: url } }
                         }
-                        _ => Piece::Text { text: "(a file of a kind this model is not given)" },
+                        _ => Piece::Text {
+                            text: "(a file of a kind this model is not given)".into(),
+                            cache_control: None,
+                        },
                     })
                 }
                 _ => None,

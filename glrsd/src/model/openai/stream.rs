@@ -3,6 +3,7 @@
 //! Owns: putting calls together from pieces, usage wherever it comes, reasons to stop. Must not know
 //! HTTP or framing.
 
+use super::quirks;
 use crate::model::catalogue::Price;
 use crate::model::convert;
 use crate::model::drive::{Decoder, Progress};
@@ -189,7 +190,7 @@ impl Stream {
     }
 
     fn opts(&self, own: &str) -> Option<Box<RawValue>> {
-        convert::opts_with(&self.origin.provider, own)
+        convert::opts_with(&quirks::own_key(&self.origin.provider, &self.origin.model), own)
     }
 }
 
@@ -305,6 +306,6 @@ impl Decoder for Stream {
             let opts = call.extra.and_then(|e| self.opts(&format!(r#"{{"extra_content":{e}}}"#)));
             parts.push(Part::ToolCall { id, name, input, opts });
         }
-        Reply { message: Message { role: Role::Assistant, parts }, cut, stop, tokens }
+        Reply { message: Message { role: Role::Assistant, parts }, cut, stop, tokens, spent: Vec::new() }
     }
 }

@@ -9,7 +9,7 @@ use crate::model::drive::Decoder;
 use crate::model::errors::Origin;
 use crate::model::testing::{call, history};
 use crate::model::{Call, Reply, Stop};
-use glrs_protocol::message::{Message, Part};
+use glrs_protocol::message::{Message, Part, Role};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -25,6 +25,7 @@ pub(crate) fn check(provider: &str, body: &Value) {
     let mut ids = HashSet::new();
     let mut open: Vec<String> = Vec::new();
     let mut before = "";
+    let tools_used = messages.iter().any(|m| m["role"] == "tool");
     for message in messages {
         let role = message["role"].as_str().unwrap();
         if role != "tool" {
@@ -44,6 +45,9 @@ pub(crate) fn check(provider: &str, body: &Value) {
             "assistant" => {
                 assert!(before != "assistant");
                 let calls = message.get("tool_calls").and_then(Value::as_array);
+                if provider == "deepseek" && tools_used {
+                    assert!(message["reasoning_content"].as_str().is_some_and(|t| !t.is_empty()), "{message}");
+                }
                 let text = message["content"].as_str();
                 assert!(text.is_some_and(|t| !t.trim().is_empty()) || (text.is_none() && calls.is_some()));
                 for call in calls.into_iter().flatten() {
@@ -63,7 +67,8 @@ pub(crate) fn check(provider: &str, body: &Value) {
                 let id = message["tool_call_id"].as_str().unwrap();
                 let at = open.iter().position(|o| o == id).expect("a result has its call directly before it");
                 open.remove(at);
-                assert!(!message["content"].as_str().unwrap().is_empty());
+                let content = &message["content"];
+                assert!(content[0]["text"].as_str().or(content.as_str()).is_some_and(|t| !t.is_empty()));
             }
             other => panic!("{other}"),
         }
@@ -218,6 +223,15 @@ fn reasoning_comes_under_several_names_and_goes_back_where_it_must() {
         messages.push(stored);
         let (raw, _) = body("deepseek", &call(&messages));
         assert!(raw.contains(r#""reasoning_content":"hm""#), "{raw}");
+        // What it thought before an answer goes back as well, byte for byte the same in each request.
+        let mut answered = messages.clone();
+        let result = json!([{"role": "tool", "content": [{"type": "tool-result", "toolCallId": "c", "toolName": "read", "output": {"type": "text", "value": "x"}}]}]);
+        answered.extend(history(&result));
+        let aha = [delta(json!({"reasoning_content": "aha"})), delta(json!({"content": "so"})), done("stop")];
+        answered.extend([decode("deepseek", &aha).0.message, Message::text(Role::User, "go on")]);
+        let (raw, value) = body("deepseek", &call(&answered));
+        check("deepseek", &value);
+        assert!(raw.contains(r#""reasoning_content":"aha""#), "{raw}");
         for other in ["openai", "mistral", "llamacpp", "ollama"] {
             assert!(!body(other, &call(&messages)).0.contains("hm\""), "{other}");
         }
@@ -258,6 +272,73 @@ fn reasoning_details_are_joined_and_go_back_to_openrouter_only() {
         ])
     );
     assert!(!body("openai", &call(&messages)).0.contains("s+/="));
+}
+
+#[test]
+fn what_one_vendor_signed_behind_a_router_goes_to_no_other() {
+    let decode = |model: &str, seal: &str| {
+        let origin = Origin { provider: "openrouter".into(), model: model.into(), ..Origin::default() };
+        let mut stream = Stream::new(origin, None, HashSet::new());
+        let details = json!([{"type": "reasoning.text", "index": 0, "text": "t", "signature": seal}]);
+        for event in [
+            delta(json!({"reasoning": "hm", "reasoning_details": details})),
+            delta(json!({"content": "ok"})),
+            done("stop"),
+        ] {
+            stream.event(&event.to_string(), &mut Vec::new()).unwrap();
+        }
+        Message::parse(stream.finish().message.to_raw().unwrap().get()).unwrap()
+    };
+    let mut messages = vec![Message::text(Role::User, "hi"), decode("z-ai/glm-5", "sigZ")];
+    messages.extend([Message::text(Role::User, "go on"), decode("anthropic/claude-opus-5.5", "sigA")]);
+    let raw = |model: &str| String::from_utf8(build("openrouter", model, &call(&messages), &[])).unwrap();
+    let seen = |model: &str| (raw(model).contains("sigZ"), raw(model).contains("sigA"));
+    assert_eq!(seen("anthropic/claude-sonnet-5.5"), (false, true));
+    assert_eq!(seen("z-ai/glm-5"), (true, false));
+    assert_eq!(seen("openai/gpt-5.6-terra"), (false, false));
+}
+
+#[test]
+fn claude_behind_a_router_gets_cache_marks_where_the_prefix_ends() {
+    let all = messy();
+    let built = |model: &str, messages: &[Message]| -> Value {
+        serde_json::from_slice(&build("openrouter", model, &call(messages), &[])).unwrap()
+    };
+    let marked = |body: &Value| -> Vec<(usize, String)> {
+        let messages = body["messages"].as_array().unwrap().iter().enumerate();
+        let parts = messages.flat_map(|(i, m)| m["content"].as_array().into_iter().flatten().map(move |p| (i, p)));
+        parts
+            .filter(|(_, p)| p.get("cache_control").is_some())
+            .map(|(i, p)| (i, p["text"].as_str().unwrap().into()))
+            .collect()
+    };
+    for end in 1..=all.len() {
+        let body = built("anthropic/claude-opus-5.5", &all[..end]);
+        check("openrouter", &body);
+        let marks = marked(&body);
+        assert!((2..=4).contains(&marks.len()) && marks[0] == (0, "You are a test.".into()), "{marks:?}");
+        assert!(marks.iter().all(|(_, t)| !t.starts_with("[vitals]")), "{marks:?}");
+    }
+    // The end is the last result, since what stands behind it changes; and the user's words before the loop.
+    let marks = marked(&built("anthropic/claude-opus-5.5", &all));
+    let texts: Vec<&str> = marks.iter().map(|(_, t)| t.as_str()).collect();
+    assert_eq!(texts, ["You are a test.", "go on", r#"{"n":1}"#]);
+    assert!(marked(&built("openai/gpt-5.6-terra", &all)).is_empty());
+    // Marks aside, what was sent stays.
+    let strip = |body: &Value| body.to_string().replace(r#","cache_control":{"type":"ephemeral"}"#, "");
+    let (long, short) = (strip(&built("anthropic/claude", &all)), strip(&built("anthropic/claude", &all[..7])));
+    let texts = |s: &str| -> Vec<String> {
+        let body: Value = serde_json::from_str(s).unwrap();
+        let text = |m: &Value| match &m["content"] {
+            Value::String(t) => vec![t.clone()],
+            Value::Array(parts) => parts.iter().map(|p| p["text"].as_str().unwrap_or_default().to_owned()).collect(),
+            _ => Vec::new(),
+        };
+        body["messages"].as_array().unwrap().iter().flat_map(text).collect()
+    };
+    let (long, mut short) = (texts(&long), texts(&short));
+    short.retain(|t| t != "(continue)");
+    assert!(long.starts_with(&short), "{long:?} {short:?}");
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub(crate) fn row() -> ModelRow {
         model: MODEL.to_owned(),
         name: "Rehearsal (built in)".to_owned(),
         context: 256_000,
-        output: 32_000,
+        output: Some(32_000),
         input_cost: Some(0.0),
         output_cost: Some(0.0),
         variants: Vec::new(),
@@ -82,7 +82,7 @@ impl Model for Rehearsal {
                 thought: String::new(),
                 text: String::new(),
                 calls: Vec::new(),
-                max: call.max_output.saturating_mul(4),
+                max: call.max_output.map_or(u64::MAX, |most| most.saturating_mul(4)),
             };
             let done = perform(call, &mut voice).await;
             voice.close(call, done)
@@ -262,7 +262,13 @@ impl Voice<'_> {
             let input = serde_json::value::RawValue::from_string(input).unwrap_or_else(|_| empty_object());
             parts.push(Part::ToolCall { id, name: name.to_owned(), input, opts: None });
         }
-        Ok(Reply { message: Message { role: Role::Assistant, parts }, cut: Vec::new(), stop, tokens })
+        Ok(Reply {
+            message: Message { role: Role::Assistant, parts },
+            cut: Vec::new(),
+            stop,
+            tokens,
+            spent: Vec::new(),
+        })
     }
 }
 

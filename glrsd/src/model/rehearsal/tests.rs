@@ -151,7 +151,7 @@ async fn limits_are_honoured() {
     none.tools = Vec::new().into();
     assert!(called(&run(&none).await.0.unwrap()).is_none());
     let mut short = ask("say 1000 words");
-    short.max_output = 10;
+    short.max_output = Some(10);
     let reply = run(&short).await.0.unwrap();
     assert!(reply.stop == Stop::Length && reply.message.joined_text().len() <= 40);
 }

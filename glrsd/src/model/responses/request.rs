@@ -106,7 +106,9 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
     body.set("model", &model);
     body.set("stream", &true);
     body.set("store", &false);
-    body.set("max_output_tokens", &call.max_output.max(quirks::RESPONSES_OUTPUT_MIN));
+    if let Some(most) = call.max_output {
+        body.set("max_output_tokens", &most.max(quirks::RESPONSES_OUTPUT_MIN));
+    }
     if thinks {
         // Nothing is stored, so what it thought has to travel; other models refuse the word.
         body.set("include", &["reasoning.encrypted_content"]);

@@ -393,6 +393,6 @@ impl Decoder for Stream {
         if stop == Stop::End && parts.iter().any(|p| matches!(p, Part::ToolCall { .. })) {
             stop = Stop::Tools;
         }
-        Reply { message: Message { role: Role::Assistant, parts }, cut, stop, tokens: self.tokens() }
+        Reply { message: Message { role: Role::Assistant, parts }, cut, stop, tokens: self.tokens(), spent: Vec::new() }
     }
 }
