@@ -25,6 +25,7 @@ mod trust;
 
 pub use allowed::{allowed, with_allowed};
 pub use cache::Cache;
+pub use files::{Found, read_head};
 pub use load::{load, project_root};
 pub use sandbox::Sandbox;
 pub use schema::schema;
