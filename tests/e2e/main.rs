@@ -26,6 +26,7 @@ mod mcp;
 mod mcp_faults;
 mod providers;
 mod roster;
+mod rules;
 mod sandbox;
 mod shell;
 mod sockets;

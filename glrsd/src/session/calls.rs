@@ -30,6 +30,8 @@ impl Actor {
             timeout_ms: self.config.config.tool_timeout_ms,
             user,
             seen: self.seen.clone(),
+            deny: self.rules().deny.into(),
+            around: Arc::new(self.around()),
             sandbox: self.config.config.sandbox.on.then_some(self.config.config.sandbox),
             jobs: self.jobs.door(),
             places: toolctx::places(),

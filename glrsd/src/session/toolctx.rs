@@ -10,6 +10,7 @@ use super::toolenv::ToolEnv;
 use crate::config;
 use crate::host::Env;
 use crate::host::sandbox::Sandbox;
+use crate::policy::{Around, Fence};
 use crate::store::Store;
 use crate::tools::task::{Child, Task};
 use crate::tools::{Answer, ArtifactCall, Ask, Kept, Left, ToolCtx};
@@ -47,6 +48,10 @@ pub struct TurnDoor {
     pub user: u64,
     /// Files seen.
     pub seen: Seen,
+    /// Rules that forbid, and what they count from.
+    pub deny: Arc<[String]>,
+    /// Where it happens.
+    pub around: Arc<Around>,
     /// What commands are kept to.
     pub sandbox: Option<config::Sandbox>,
     /// What runs in the background.
@@ -140,6 +145,10 @@ impl ToolCtx for CallDoor {
 
     fn timeout_ms(&self) -> u64 {
         self.turn.timeout_ms
+    }
+
+    fn fence(&self) -> Fence {
+        Fence::new(self.turn.deny.iter(), &self.tool, &self.turn.around)
     }
 
     fn sandbox(&self) -> Option<Sandbox> {

@@ -117,7 +117,8 @@ async fn try_apply(ctx: &dyn ToolCtx, target: Target, after: Vec<u8>, done: &str
     let diff = files::blocking(ctx, move |_| unified(&name, old.as_deref(), &new)).await?;
 
     let verb = if before.is_some() { "change" } else { "create" };
-    files::permit(ctx, Effect::Write(vec![path.clone()]), format!("{verb} {shown}"), diff.clone()).await?;
+    let effect = Effect::Write(vec![path.clone()]);
+    files::permit_file(ctx, effect, Some(asked.clone()), format!("{verb} {shown}"), diff.clone()).await?;
 
     let kept = match &before {
         Some(b) => Some(ctx.keep(&b.bytes).await.map_err(|e| {
