@@ -86,3 +86,27 @@ fn what_may_not_be_read_is_not_searched_either() {
         assert!(!read.contains("badger") && read.contains("forbids"), "{path}: {read}");
     }
 }
+
+#[test]
+fn commands_see_no_key_of_a_provider_unless_it_is_named() {
+    for (config, seen) in [
+        (json!({"model": "builtin/rehearsal"}), "none"),
+        (json!({"model": "builtin/rehearsal", "tools": {"env": ["OPENAI_API_KEY"]}}), "sk-test"),
+    ] {
+        let mut home = home();
+        home.set_env("OPENAI_API_KEY", "sk-test");
+        home.set_env("PLAIN", "plain");
+        home.config(&config);
+        // A project that nobody trusts frees nothing.
+        fs::create_dir(home.file(".glrs")).unwrap();
+        fs::write(home.file(".glrs/config.json"), r#"{"tools": {"env": ["OPENAI_API_KEY"]}}"#).unwrap();
+        let _daemon = home.daemon();
+        let wire = home.wire("ann");
+        let id = wire.new_session(&home, json!({"mode": "all"}));
+        let command = "echo ${OPENAI_API_KEY-none} ${PLAIN-none}";
+        assert!(last_result(&wire.turn(&id, &format!("run {command}"))).starts_with(&format!("{seen} plain\n")));
+        wire.ok("session/shell", json!({"id": id, "command": command}));
+        let view = wire.wait_view(&id, "its entry", |v| v.of_type("tool").len() == 2);
+        assert!(last_result(&view).starts_with(&format!("{seen} plain\n")), "{}", last_result(&view));
+    }
+}

@@ -2,8 +2,8 @@
 //!
 //! Owns which of the files that a walk meets are left out. Pure like the rest: it reads no file.
 
-use super::rule::{self, Forbidden, Rule};
 use super::Around;
+use super::rule::{self, Forbidden, Rule};
 use std::path::Path;
 
 /// What a tool must not look at.

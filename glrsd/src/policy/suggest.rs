@@ -303,7 +303,9 @@ pub(super) fn write(path: &Path, around: &Around) -> Option<String> {
     if !rule::is_settled(path) || super::is_guarded(path, around) {
         return None;
     }
-    let Ok(relative) = path.strip_prefix(&around.cwd) else { return Some(format!("write({})", escape(path.to_str()?)?)) };
+    let Ok(relative) = path.strip_prefix(&around.cwd) else {
+        return Some(format!("write({})", escape(path.to_str()?)?));
+    };
     match relative.parent().filter(|p| !p.as_os_str().is_empty()) {
         Some(dir) => Some(format!("write({}/**)", escape(dir.to_str()?)?)),
         None => Some(format!("write({})", escape(relative.to_str()?)?)),

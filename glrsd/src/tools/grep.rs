@@ -232,10 +232,7 @@ mod tests {
         std::os::unix::fs::symlink("sub", ctx.path("link")).unwrap();
         ctx.forbid(&["read(secret/**)", "read(*.pem)", "write(a.txt)"]);
         let out = run(&Grep, &ctx, json!({"pattern": "key"})).await;
-        assert_eq!(
-            out.result,
-            "a.txt:1:key\nsub/d.txt:1:key\n\n[2 files were left out: rules forbid reading them.]\n"
-        );
+        assert_eq!(out.result, "a.txt:1:key\nsub/d.txt:1:key\n\n[2 files were left out: rules forbid reading them.]\n");
         // By the path it was asked for as well as by where that leads.
         ctx.forbid(&["grep(link/*.txt)"]);
         let out = run(&Grep, &ctx, json!({"pattern": "key", "path": "link"})).await;

@@ -4,9 +4,9 @@
 //! names. Used by `grep` and `glob`; must not know what they look for.
 
 use super::{Outcome, ToolCtx, files};
+use crate::policy::Fence;
 use globset::{GlobBuilder, GlobMatcher};
 use ignore::{Walk, WalkBuilder};
-use crate::policy::Fence;
 use std::path::{Path, PathBuf};
 
 /// Where to look.
