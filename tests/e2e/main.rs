@@ -30,6 +30,7 @@ mod rules;
 mod sandbox;
 mod shell;
 mod sockets;
+mod steps;
 mod subagents;
 mod terminal;
 mod trace;

@@ -253,6 +253,7 @@ impl Actor {
     /// Withdraws every open request: its turn is over.
     pub(super) fn withdraw_all(&mut self) {
         for open in std::mem::take(&mut self.requests) {
+            self.trace(&Witness::Withdrawn { tool: &open.request.tool, request: &open.request.request });
             self.note(&Record::Resolved { id: open.request.request.clone() });
             self.publish(&Event::Resolved(Resolved {
                 request: open.request.request,

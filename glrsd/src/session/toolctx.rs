@@ -4,7 +4,6 @@
 //! it keeps goes to the store. A tool never touches the session itself.
 
 use super::artifacts;
-use super::children::PLACES;
 use super::jobs::JobsDoor;
 use super::toolenv::ToolEnv;
 use crate::config;
@@ -56,8 +55,10 @@ pub struct TurnDoor {
     pub sandbox: Option<config::Sandbox>,
     /// What runs in the background.
     pub jobs: JobsDoor,
-    /// Places for sessions that do tasks.
+    /// Places for sessions that do tasks, and how many there are.
     pub places: Arc<Semaphore>,
+    /// See `places`.
+    pub parallel: usize,
     /// The actor.
     pub events: mpsc::Sender<Event>,
 }
@@ -70,11 +71,6 @@ pub struct CallDoor {
     pub call: String,
     /// The tool.
     pub tool: String,
-}
-
-/// Places for the sessions that do tasks for a turn.
-pub fn places() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(PLACES))
 }
 
 fn blocking(f: impl FnOnce() -> Result<String, String> + Send + 'static) -> BoxFuture<'static, Result<String, String>> {
@@ -210,7 +206,7 @@ impl ToolCtx for CallDoor {
             let place = match self.turn.places.clone().try_acquire_owned() {
                 Ok(place) => place,
                 Err(_) => {
-                    self.emit(&format!("waits: {PLACES} tasks run already\n")).await;
+                    self.emit(&format!("waits: {} tasks run already\n", self.turn.parallel)).await;
                     tokio::select! {
                         () = self.turn.cancel.cancelled() => return Err(gone()),
                         place = self.turn.places.clone().acquire_owned() => place.map_err(|_| gone())?,

@@ -149,7 +149,13 @@ async fn try_apply(ctx: &dyn ToolCtx, target: Target, after: Vec<u8>, done: &str
     };
     let entries = Entry::custom("glrs:files", &change, &clock::now()).into_iter().collect();
     let plural = if lines == 1 { "" } else { "s" };
-    Ok(Outcome { ok: true, result: format!("{done} {shown} ({lines} line{plural})."), diff: Some(diff), entries })
+    Ok(Outcome {
+        ok: true,
+        result: format!("{done} {shown} ({lines} line{plural})."),
+        diff: Some(diff),
+        entries,
+        left_out: 0,
+    })
 }
 
 /// The diff people judge by.

@@ -178,6 +178,8 @@ pub struct Outcome {
     /// What the model is given. The session clips it to 30,000 characters and keeps the whole as a
     /// blob, so a tool gives everything it has (bounded by [`MAX_RESULT`]).
     pub result: String,
+    /// So many bytes of it are in neither: they were over the bound.
+    pub left_out: usize,
     /// Unified diff of what changed on disk.
     pub diff: Option<String>,
     /// Entries to record before the call's own (plan, `glrs:files`).
