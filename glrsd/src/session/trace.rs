@@ -58,8 +58,8 @@ pub(super) enum Witness<'a> {
     Asked { tool: &'a str, request: &'a str },
     /// A request was withdrawn: its turn ended before anyone answered.
     Withdrawn { tool: &'a str, request: &'a str },
-    /// A call was broken: by esc, or by the end of its turn.
-    Broken { tool: &'a str, ms: u64 },
+    /// A call has no result: esc or the end of its turn broke it, or came before it had begun.
+    Broken { tool: &'a str, ms: u64, begun: bool },
     /// A session was started to do a task, or its task has ended.
     Task { child: &'a str, what: &'a str },
     /// Something was decided about making room.
@@ -125,10 +125,8 @@ impl Actor {
 
     pub(super) fn trace_broken(&self, r: &Running) {
         for c in r.calls.iter().filter(|c| c.output.is_none()) {
-            if let Some(started) = c.started {
-                let ms = started.elapsed().as_millis() as u64;
-                self.trace(&Witness::Broken { tool: &c.call.name, ms });
-            }
+            let ms = c.started.map_or(0, |started| started.elapsed().as_millis() as u64);
+            self.trace(&Witness::Broken { tool: &c.call.name, ms, begun: c.started.is_some() });
         }
     }
 

@@ -240,7 +240,7 @@ async fn conclude(ctx: &dyn ToolCtx, running: Running, seen: Seen, plan: &Plan) 
             Some(pipe) => running.end_unheard(pipe, PATIENCE),
             None => running.end(PATIENCE),
         }
-    } else if status.is_some() && open.is_some() && !outlives(&running).await {
+    } else if status.is_some() && open.is_some() && !running.is_alive() {
         running.release();
         text.push_str(ESCAPED);
     } else if open.is_some() || status.is_none() || outlives(&running).await {
