@@ -4,7 +4,8 @@
 //! action. Pure: it reads no file and no environment. Must not know sessions or tools' insides.
 //!
 //! An allow rule is read narrowly: a command line runs by rule only if it is nothing but simple
-//! commands, each named by some rule, with no redirection, substitution or variable in it. A deny
+//! commands, each named by some rule, with no redirection, substitution or variable in it, and a
+//! guarded file is written by rule only if the rule means it (`src/**` does not). A deny
 //! rule is read widely and wins in every mode: a file is held against it by the path it was asked
 //! for and by where that leads. `write` rules cover `edit`, `read` rules `grep` and `glob` (where
 //! they start looking, and with a [`Fence`] each file they meet). Relative patterns count from the
@@ -156,9 +157,18 @@ fn is_guarded(path: &Path, around: &Around) -> bool {
     let relative = path.strip_prefix(&around.cwd).unwrap_or(path);
     let named = relative.components().any(|c| {
         let name = c.as_os_str().to_string_lossy();
-        [".git", ".glrs", ".mcp.json"].iter().any(|guarded| name.eq_ignore_ascii_case(guarded))
+        GUARDED.iter().any(|guarded| name.eq_ignore_ascii_case(guarded))
     });
     named || around.guarded.iter().any(|guarded| path.starts_with(guarded))
+}
+
+/// Names of what is guarded wherever it lies.
+const GUARDED: [&str; 3] = [".git", ".glrs", ".mcp.json"];
+
+/// Whether an allow pattern means what is guarded, and does not merely take it along: it names it,
+/// or the place that we keep our own in.
+fn means_guarded(pattern: &str) -> bool {
+    GUARDED.iter().any(|name| pattern.contains(name)) || pattern.starts_with(['/', '~'])
 }
 
 /// Whether a name in which `*` stands for anything (`mcp__git__*`) names this tool.
@@ -207,9 +217,11 @@ fn allows(rules: &[String], action: &Action<'_>) -> bool {
         // A rule without a pattern names no path, so it does not reach out of cwd.
         Effect::Write(paths) => {
             let named = |path: &PathBuf| {
+                let guarded = is_guarded(path, action.around);
                 rules.iter().any(|r| match r.pattern {
+                    Some(pattern) if guarded && !means_guarded(pattern) => false,
                     Some(pattern) => rule::allows_file(pattern, path, action.around),
-                    None => is_inside(path, &action.around.cwd),
+                    None => !guarded && is_inside(path, &action.around.cwd),
                 })
             };
             !paths.is_empty() && paths.iter().all(named)

@@ -127,6 +127,18 @@ fn allow_rules_for_files() {
     assert!(!can("write(src/[)", "write", "/w/p/src/["));
     assert!(!can("write(src/../../**)", "write", "/w/a"));
     assert!(!can("write(", "write", "/w/p/a"));
+    // What is guarded is not taken along by a rule that means something else.
+    for (rule, path) in [
+        ("write(src/**)", "/w/p/src/.git/hooks/x"),
+        ("write(**)", "/w/p/.mcp.json"),
+        ("write(**)", "/w/p/data/glrs/allowed.json"),
+        ("write", "/w/p/.glrs/config.json"),
+    ] {
+        assert!(!can(rule, "write", path), "{rule} should not free {path}");
+    }
+    assert!(can("write(.mcp.json)", "write", "/w/p/.mcp.json"));
+    assert!(can("write(**/.git/**)", "write", "/w/p/src/.git/x"));
+    assert!(can("write(/w/p/data/glrs/*)", "write", "/w/p/data/glrs/config.json"));
 }
 
 #[test]

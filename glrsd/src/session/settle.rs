@@ -73,9 +73,10 @@ async fn keep_broken(
     store: Store,
     id: SessionId,
     shown: Vec<(String, String, bool)>,
+    most: Duration,
 ) -> HashMap<String, (String, Option<String>)> {
     let mut all = HashMap::new();
-    let until = Instant::now() + KEEPING;
+    let until = Instant::now() + most;
     for (call, shown, whole) in shown {
         let (text, cut) = clip::clip(&shown, crate::turn::RESULT_CHARS - 200);
         let mut blob = None;
@@ -156,7 +157,7 @@ impl Actor {
                 .push((Entry::Assistant(entry::Assistant { text: p.text, partial: true, at: at.clone() }), Some(p.of)));
         }
         entries.extend(self.children_over().into_iter().map(|e| (e, None)));
-        let mut kept = keep_broken(self.shared.store.clone(), self.id.clone(), broken_output(&r)).await;
+        let mut kept = keep_broken(self.shared.store.clone(), self.id.clone(), broken_output(&r), KEEPING).await;
         // Calls that have no result are entries of their own, those that had not begun as well: the
         // model is told of each.
         for c in r.calls.iter().filter(|c| c.output.is_none()) {
@@ -303,5 +304,39 @@ impl Actor {
                 Some(FAILED),
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Paths;
+
+    #[tokio::test]
+    async fn what_a_broken_call_has_shown_is_clipped_and_the_rest_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("glrs");
+        let paths = Paths {
+            config: root.join("config.json"),
+            socket: root.join("s"),
+            legacy: dir.path().join("glorious/sessions"),
+            tmp: dir.path().join("tmp"),
+            root,
+        };
+        let store = Store::open(paths).unwrap();
+        let id: SessionId = "cafe0001".parse().unwrap();
+        let long = "x".repeat(50_000);
+        let call = |name: &str, text: &str, whole| (name.to_owned(), text.to_owned(), whole);
+        let shown = vec![call("short", "a few words", true), call("long", &long, true), call("part", &long, false)];
+        let kept = keep_broken(store.clone(), id.clone(), shown.clone(), Duration::from_secs(60)).await;
+        assert_eq!(kept["short"], ("a few words".to_owned(), None));
+        let (text, blob) = &kept["long"];
+        let hash = blob.as_deref().unwrap();
+        assert!(text.len() < 30_000 && text.contains(&format!("the whole is in blob {hash}")));
+        assert_eq!(store.get_blob(&id, hash).unwrap().unwrap(), long.as_bytes());
+        assert!(kept["part"].0.contains("all that was kept") && !kept["part"].0.contains("whole"));
+        // A disk that takes too long: what is clipped names nothing that has the rest.
+        let kept = keep_broken(store, id, shown, Duration::ZERO).await;
+        assert!(kept["long"].0.contains("characters left out …]") || kept["long"].1.is_some());
     }
 }
