@@ -168,7 +168,7 @@ const GUARDED: [&str; 3] = [".git", ".glrs", ".mcp.json"];
 /// Whether an allow pattern means what is guarded, and does not merely take it along: it names it,
 /// or the place that we keep our own in.
 fn means_guarded(pattern: &str) -> bool {
-    GUARDED.iter().any(|name| pattern.contains(name)) || pattern.starts_with(['/', '~'])
+    GUARDED.iter().any(|name| pattern.contains(name)) || pattern.starts_with('/') || rule::in_home(pattern).is_some()
 }
 
 /// Whether a name in which `*` stands for anything (`mcp__git__*`) names this tool.

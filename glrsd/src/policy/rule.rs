@@ -236,13 +236,19 @@ pub(super) fn is_settled(path: &Path) -> bool {
     path.is_absolute() && !path.components().any(|c| c == Component::ParentDir)
 }
 
+/// What a pattern names below the session's home, if it does.
+pub(super) fn in_home(pattern: &str) -> Option<&str> {
+    let rest = ["~", "$HOME", "${HOME}"].iter().find_map(|home| pattern.strip_prefix(home));
+    rest.filter(|r| r.is_empty() || r.starts_with('/'))
+}
+
 /// The directories a pattern counts from, each with the rest of it: several where `~` is named in
 /// more ways than one.
 fn anchors<'a>(pattern: &'a str, around: &Around) -> Vec<(PathBuf, &'a str)> {
     if let Some(rest) = pattern.strip_prefix('/') {
         return vec![(PathBuf::from("/"), rest)];
     }
-    if let Some(rest) = pattern.strip_prefix('~').filter(|r| r.is_empty() || r.starts_with('/')) {
+    if let Some(rest) = in_home(pattern) {
         let rest = rest.trim_start_matches('/');
         return around.homes.iter().map(|home| (home.clone(), rest)).collect();
     }
@@ -296,12 +302,14 @@ impl Forbidden {
     pub fn new(pattern: &str, around: &Around) -> Self {
         let anchors = anchors(pattern, around);
         // `~` of a session that says of no home: nothing is known to lie there.
-        let rest = anchors.first().map_or("**", |(_, rest)| rest.trim_end_matches('/'));
-        // `~` and `/` mean all that is in there.
-        let rest = if rest.is_empty() { "**" } else { rest };
+        let rest = anchors.first().map_or("**", |(_, rest)| rest);
+        // What stands for nothing in a path would match nothing in a pattern.
+        let parts: Vec<&str> = rest.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        // `~`, `.` and `/` mean all that is in there.
+        let rest = if parts.is_empty() { "**".to_owned() } else { parts.join("/") };
         Self {
-            glob: file_glob(rest).ok(),
-            loose: !rest.contains('/') && !pattern.starts_with(['/', '~']),
+            glob: file_glob(&rest).ok(),
+            loose: !rest.contains('/') && !pattern.starts_with('/') && in_home(pattern).is_none(),
             bases: anchors.into_iter().map(|(base, _)| base).collect(),
             cwd: around.cwd.clone(),
         }
