@@ -256,12 +256,12 @@ impl SessionView {
         let at = match self.in_flight.iter().position(|p| p.of == d.of) {
             Some(at) => at,
             None => {
-                self.in_flight.push(InFlight { of: d.of.clone(), piece: d.piece, text: String::new() });
+                self.in_flight.push(InFlight { of: d.of.clone(), piece: d.piece, offset: 0, text: String::new() });
                 self.in_flight.len() - 1
             }
         };
         let Some(piece) = self.in_flight.get_mut(at) else { return false };
-        let offset = usize::try_from(d.offset).unwrap_or(usize::MAX);
+        let offset = d.offset.checked_sub(piece.offset).and_then(|o| usize::try_from(o).ok()).unwrap_or(usize::MAX);
         if offset > piece.text.len() || !piece.text.is_char_boundary(offset) {
             return false;
         }
@@ -324,6 +324,16 @@ pub(crate) mod tests {
 
     fn entry(seq: u64, n: u64, of: Option<&str>) -> EventFrame {
         frame(seq, "entry", json!({"n": n, "entry": {"type": "notice", "text": "x", "at": format!("t{n}")}, "of": of}))
+    }
+
+    #[test]
+    fn a_piece_of_which_only_the_end_is_known_goes_on() {
+        let mut v = SessionView::new(snapshot(1, &[]));
+        let piece = json!({"of": "p1", "piece": "assistant", "offset": 7, "text": "end"});
+        v.in_flight.push(serde_json::from_value(piece).unwrap());
+        assert_eq!(v.apply(&delta(2, 10, "!")), Applied::Fresh);
+        assert_eq!(v.in_flight[0].text, "end!");
+        assert_ne!(v.apply(&delta(3, 6, "x")), Applied::Fresh);
     }
 
     #[test]

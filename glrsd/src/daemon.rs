@@ -3,6 +3,7 @@
 //! Owns: serving the socket, the table of connections, signals, draining. Listens only when it can
 //! serve; a stop settles what runs, tells clients why, and ends by itself.
 
+use crate::host::process::{PATIENCE, farewells};
 use crate::host::{Env, Paths, clock, random};
 use crate::net::conn::{Conn, Counters, read};
 use crate::net::socket;
@@ -211,6 +212,12 @@ impl Daemon {
             }
         };
         let _ = tokio::time::timeout(GOODBYE, flushed).await;
+        // Commands that were broken may tidy up, unless someone is in a hurry.
+        let most = if self.now.is_cancelled() { GOODBYE } else { PATIENCE + GOODBYE };
+        tokio::select! {
+            () = farewells(most) => {}
+            () = self.now.cancelled(), if !self.now.is_cancelled() => {}
+        }
     }
 
     fn welcome(self: &Arc<Self>, stream: Stream) {

@@ -489,6 +489,9 @@ pub struct Child {
     /// How it ended; absent when it starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<TurnStatus>,
+    /// What it has used, with its outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<crate::types::Spent>,
 }
 
 /// `glrs:plan`: the todo list.

@@ -401,6 +401,32 @@ impl Decision {
     }
 }
 
+/// What model calls have used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spent {
+    /// Model calls.
+    pub calls: u64,
+    /// Input tokens, cached part included.
+    pub input: u64,
+    /// Output tokens.
+    pub output: u64,
+    /// Of the input, read from the provider's cache.
+    pub cached: u64,
+    /// Cost in US dollars.
+    pub cost: f64,
+}
+
+impl std::ops::AddAssign for Spent {
+    fn add_assign(&mut self, more: Self) {
+        self.calls += more.calls;
+        self.input += more.input;
+        self.output += more.output;
+        self.cached += more.cached;
+        self.cost += more.cost;
+    }
+}
+
 /// What a session has used and how full its context is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -424,6 +450,9 @@ pub struct UsageInfo {
     pub cached: u64,
     /// Cost so far in US dollars.
     pub cost: f64,
+    /// What the sessions have used that did tasks for it: in none of the other figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub children: Option<Spent>,
 }
 
 /// State of a plan item.
@@ -552,8 +581,16 @@ pub struct InFlight {
     pub of: String,
     /// What it is.
     pub piece: PieceKind,
-    /// The text so far, whole.
+    /// So many bytes came before `text` and are held no more: of a command's output only the last
+    /// MiB is.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub offset: u64,
+    /// The text so far.
     pub text: String,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// A model that can be chosen.

@@ -1,7 +1,7 @@
 //! kill -9 of the daemon, again and again, under two clients that do everything at once.
 //!
 //! Each round two clients work on three sessions (sends in every mode, esc, edits, removals and
-//! moves in the queue, clears, renames, forks, tools that run), some calls are still on their way
+//! moves in the queue, clears, renames, forks, tools that run, commands of people), some calls are still on their way
 //! when the daemon dies, and the next daemon has to know what was answered. `GLRS_KILLS` sets how
 //! often, times ten (the store's own proof, glrsd/tests/store_crash, takes it as it is);
 //! `GLRS_SEED` the workload. What fails names its seed.
@@ -56,6 +56,14 @@ struct Fork {
     there: bool,
 }
 
+/// A command of a person.
+#[derive(Debug)]
+struct Command {
+    session: usize,
+    /// It was acknowledged, or was seen after a kill.
+    there: bool,
+}
+
 struct Kills {
     home: Home,
     fake: Fake,
@@ -63,6 +71,7 @@ struct Kills {
     ids: Vec<String>,
     messages: BTreeMap<String, Message>,
     forks: Vec<Fork>,
+    commands: BTreeMap<String, Command>,
     titles: Vec<Vec<String>>,
     made: u64,
 }
@@ -81,6 +90,8 @@ enum Then {
     /// Message, and its new text.
     Edited(String, String),
     Removed(String),
+    /// The command of this key.
+    Run(String),
     Renamed(usize, String),
     /// Index in the list of forks.
     Forked(usize),
@@ -106,6 +117,7 @@ impl Kills {
             ids: Vec::new(),
             messages: BTreeMap::new(),
             forks: Vec::new(),
+            commands: BTreeMap::new(),
             titles: vec![vec![String::new()]; 3],
             made: 0,
         }
@@ -137,7 +149,7 @@ impl Kills {
         let s = self.below(3);
         let id = self.ids[s].clone();
         let call = |method, params, then| Call { method, params, then };
-        match self.below(16) {
+        match self.below(17) {
             0 => call("session/interrupt", json!({"id": id}), Then::Nothing),
             1 => call("session/clear", json!({"id": id}), Then::Nothing),
             2 => {
@@ -181,6 +193,12 @@ impl Kills {
                 }
                 None => call("session/release", json!({"id": id}), Then::Nothing),
             },
+            9 => {
+                let key = self.word("command").replace(' ', "-");
+                self.commands.insert(key.clone(), Command { session: s, there: false });
+                let params = json!({"id": id, "command": format!("echo {key} >> ran.txt"), "key": key});
+                call("session/shell", params, Then::Run(key))
+            }
             _ => {
                 let mode = ["queue", "queue", "queue", "steer", "interrupt"][self.below(5)];
                 let text = self.word("message");
@@ -212,6 +230,11 @@ impl Kills {
                 self.whole(&self.forks[i]);
             }
             (Then::Forked(i), Err(e)) => panic!("{:?} was not made: {e}", self.forks[i]),
+            (Then::Run(key), Ok(_)) => self.commands.get_mut(&key).unwrap().there = true,
+            (Then::Run(key), Err(e)) => {
+                assert_eq!(e["data"]["kind"], "limit", "{key} was refused: {e}");
+                self.commands.remove(&key);
+            }
             (Then::Nothing, _) => {}
         }
     }
@@ -243,6 +266,11 @@ impl Kills {
                 m.texts.retain(|t| mine.is_empty() || mine.contains(t));
             }
             assert!(found.is_empty(), "nobody sent {found:?}");
+            for (key, command) in self.commands.iter_mut().filter(|(_, c)| c.session == s) {
+                let seen = view.of_type("tool").iter().filter(|t| t["key"] == key.as_str()).count();
+                assert!((usize::from(command.there)..=1).contains(&seen), "{key} is recorded {seen} times");
+                command.there = seen == 1;
+            }
             let title = view.info["title"].as_str().unwrap_or_default().to_owned();
             let titles = &mut self.titles[s];
             assert!(titles[0].is_empty() || titles.contains(&title), "{title:?} of {titles:?}");
@@ -252,6 +280,10 @@ impl Kills {
                 titles.truncate(1);
             }
         }
+        let ran = fs::read_to_string(self.home.file("ran.txt")).unwrap_or_default();
+        let mut ran: Vec<&str> = ran.lines().collect();
+        ran.sort_unstable();
+        assert!(ran.windows(2).all(|w| w[0] != w[1]), "a command ran twice: {ran:?}");
         for i in 0..self.forks.len() {
             if self.forks[i].there || self.home.log(&self.forks[i].id).exists() {
                 self.forks[i].there = true;

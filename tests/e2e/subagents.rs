@@ -151,6 +151,39 @@ fn tasks_of_one_step_run_side_by_side_up_to_the_limit() {
 }
 
 #[test]
+fn how_many_run_at_once_is_configured_and_what_they_use_is_counted_apart() {
+    let (home, fake) = crate::faked(Dialect::Anthropic);
+    let mut config = fake.config();
+    config["tasks"] = json!({"parallel": 1});
+    home.config(&config);
+    let daemon = home.daemon();
+    let wire = home.wire("ann");
+    let id = wire.new_session(&home, json!({}));
+    let mut scene = Scene { id, wire, fake, daemon, home };
+    let gates: Arc<Vec<Gate>> = Arc::new((0..2).map(|_| Gate::new()).collect());
+    let held = gates.clone();
+    brain(&scene, &["0", "1"], move |name, _| Reply::new().gate(&held[name.parse::<usize>().unwrap()]).text("did it"));
+    scene.wire.send(&scene.id, "go");
+    gates[0].wait_reached();
+    let waits = |v: &View| v.in_flight.values().any(|p| p.text.contains("waits: 1 tasks run already"));
+    let view = scene.wire.wait_view(&scene.id, "the other waits", waits);
+    assert_eq!(children(&view).len(), 1);
+    gates.iter().for_each(Gate::open);
+    let view = scene.wire.wait_quiet(&scene.id);
+    assert_eq!(conserved(&view), ["done"; 2]);
+    let usage = view.usage.clone();
+    assert_eq!((&usage["calls"], &usage["input"], &usage["output"]), (&json!(2), &json!(200), &json!(20)), "{usage}");
+    let theirs = &usage["children"];
+    assert_eq!((&theirs["calls"], &theirs["input"], &theirs["output"]), (&json!(2), &json!(200), &json!(20)));
+    // As much after a restart: the log has it.
+    scene.daemon.kill9();
+    let _next = scene.home.daemon();
+    let wire = scene.home.wire("ann");
+    assert_eq!(wire.attach(&scene.id, json!({}))["usage"]["children"], *theirs);
+    scene.fake.assert_clean();
+}
+
+#[test]
 fn a_childs_request_is_answered_in_its_parent_or_in_itself_and_the_first_wins() {
     let scene = Scene::plain();
     brain(&scene, &["one", "two"], |name, body| {

@@ -67,6 +67,40 @@ fn it_tells_times_and_decisions_and_no_contents() {
 }
 
 #[test]
+fn what_esc_broke_and_withdrew_and_what_tasks_came_to_is_told() {
+    let scene = Scene::new(Dialect::Anthropic, json!({}));
+    let lines = || {
+        let read = scene.wire.ok("session/trace", scene.with(json!({})));
+        read["lines"].as_array().cloned().unwrap()
+    };
+    let of = |kind: &str| lines().into_iter().filter(|l| l["kind"] == kind).collect::<Vec<_>>();
+    let write = json!({"path": "badger", "content": "caracal"});
+    scene.fake.reply(Reply::call("bash", json!({"command": "echo dingo"})).tool_call("write", write));
+    scene.wire.send(&scene.id, "go");
+    let card = scene.wire.request(&scene.id);
+    scene.wire.ok("session/interrupt", scene.with(json!({})));
+    scene.wire.wait_quiet(&scene.id);
+    let withdrawn = of("withdrawn");
+    assert!(withdrawn.len() == 1 && withdrawn[0]["request"] == card["request"], "{withdrawn:?}");
+    assert_eq!(withdrawn[0]["tool"], "bash");
+    let broken = of("broken");
+    assert_eq!(broken.len() + of("tool").len(), 2, "{:?}", lines());
+    assert!(broken.iter().any(|b| b["tool"] == "write" && b["begun"] == false), "{broken:?}");
+    let gate = glrs_tests::Gate::new();
+    scene.fake.reply(Reply::call("task", json!({"title": "heron", "prompt": "gecko"})));
+    scene.fake.reply(Reply::say("x ").gate(&gate));
+    scene.wire.send(&scene.id, "delegate");
+    gate.wait_reached();
+    scene.wire.ok("session/interrupt", scene.with(json!({})));
+    scene.wire.wait_quiet(&scene.id);
+    let tasks = of("task");
+    assert_eq!(tasks.iter().map(|t| t["what"].as_str().unwrap()).collect::<Vec<_>>(), ["started", "interrupted"]);
+    assert_eq!(tasks[0]["child"], tasks[1]["child"]);
+    let bytes = lines().iter().map(Value::to_string).collect::<String>();
+    assert!(!SECRETS.iter().any(|secret| bytes.contains(secret)), "{bytes}");
+}
+
+#[test]
 fn a_rule_that_lets_something_run_is_named() {
     let scene = Scene::new(Dialect::Anthropic, json!({}));
     scene.wire.ok("session/set", scene.with(json!({"mode": "edits"})));

@@ -141,6 +141,23 @@ fn an_interrupting_send_stops_the_turn_and_runs_first() {
 }
 
 #[test]
+fn an_interrupting_send_runs_before_a_steer_that_was_not_taken() {
+    let scene = Scene::plain();
+    let gate = Gate::new();
+    scene.fake.reply(Reply::say("x ").gate(&gate));
+    scene.wire.send(&scene.id, "one");
+    scene.wire.send(&scene.id, "two");
+    gate.wait_reached();
+    scene.wire.ok("session/send", scene.with(json!({"text": "steered", "mode": "steer"})));
+    scene.fake.answer_by(|_| Reply::say("ok"));
+    scene.wire.ok("session/send", scene.with(json!({"text": "now", "mode": "interrupt"})));
+    let view = scene.wire.wait_quiet(&scene.id);
+    assert_eq!(view.texts("user"), ["one", "now", "steered", "two"]);
+    assert!(view.of_type("user").iter().all(|u| u["steer"] != true));
+    scene.fake.assert_clean();
+}
+
+#[test]
 fn esc_ends_a_running_command_with_its_children() {
     let (home, _daemon, wire, id) = rehearsal(json!({"mode": "all"}));
     wire.send(&id, "run echo $$ > pid; sleep 300 & echo $! > child; wait");
@@ -153,6 +170,62 @@ fn esc_ends_a_running_command_with_its_children() {
     assert_eq!(view.last_status(), "interrupted");
     assert!(view.of_type("tool").iter().all(|t| t["ok"] == false), "{:?}", view.of_type("tool"));
     assert!(started.iter().all(|p| p.wait(PATIENCE)), "a process outlived esc");
+}
+
+#[test]
+fn esc_is_answered_at_once_and_a_command_may_tidy_up() {
+    let (home, _daemon, wire, id) = rehearsal(json!({"mode": "all"}));
+    let tidy = "trap 'sleep 0.7; echo last; : > saved; exit' TERM; yes x | head -c 50000; echo; echo $$ > pid; \
+                while :; do sleep 0.02; done";
+    wire.send(&id, &format!("run {tidy}"));
+    let pid = until("it runs", PATIENCE, || fs::read_to_string(home.file("pid")).ok()?.trim().parse::<u32>().ok());
+    let process = Proc::open(pid).unwrap();
+    wire.wait_view(&id, "its output", |v| v.streaming("tool").is_some_and(|t| t.len() > 50_000));
+    assert_eq!(wire.ok("session/interrupt", json!({"id": id}))["outcome"], "interrupted");
+    assert!(!home.file("saved").exists(), "the turn waited for the command");
+    let view = wire.wait_quiet(&id);
+    let tool = view.of_type("tool")[0].clone();
+    let result = tool["result"].as_str().unwrap();
+    assert!(tool["ok"] == false && result.contains("[interrupted; the process group was told to end"), "{result}");
+    let blob = home.sessions().join(format!("blobs/{id}/{}", tool["blob"].as_str().unwrap()));
+    assert!(fs::read_to_string(blob).unwrap().starts_with("x\nx\n"));
+    assert!(process.wait(PATIENCE) && home.file("saved").exists(), "it was killed before it was done");
+}
+
+#[test]
+fn a_stopping_daemon_lets_commands_tidy_up() {
+    let (home, mut daemon, wire, id) = rehearsal(json!({}));
+    let tidy = "trap 'sleep 0.7; : > saved; exit' TERM; echo $$ > pid; while :; do sleep 0.02; done";
+    wire.ok("session/shell", json!({"id": id, "command": tidy}));
+    let pid = until("it runs", PATIENCE, || fs::read_to_string(home.file("pid")).ok()?.trim().parse::<u32>().ok());
+    let process = Proc::open(pid).unwrap();
+    daemon.term();
+    assert!(daemon.wait(PATIENCE).is_some());
+    assert!(process.wait(PATIENCE) && home.file("saved").exists());
+}
+
+#[test]
+fn of_a_flood_the_end_is_held_and_who_attaches_is_told() {
+    let (home, _daemon, wire, id) = rehearsal(json!({"mode": "all"}));
+    let flood = "yes 'a line of the flood' | head -c 6000000; echo; echo over; while [ ! -e go ]; do sleep 0.02; done";
+    wire.send(&id, &format!("run {flood}"));
+    // Whoever watched the flood has fallen behind; these come when it is over.
+    let (late, piece) = until("all of it", PATIENCE, || {
+        let late = home.wire("late");
+        let piece = late.attach(&id, json!({}))["inFlight"][0].clone();
+        piece["text"].as_str().is_some_and(|t| t.ends_with("over\n")).then_some((late, piece))
+    });
+    let text = piece["text"].as_str().unwrap();
+    assert!(piece["offset"].as_u64().unwrap() > 4_000_000 && text.len() < 1_500_000);
+    assert_eq!(piece["offset"].as_u64().unwrap() + text.len() as u64, 6_000_006);
+    let live = home.sessions().join(format!("live/{id}.jsonl"));
+    until("the journal has its part", PATIENCE, || {
+        fs::read_to_string(&live).ok()?.contains("which was not kept").then_some(())
+    });
+    assert!(fs::metadata(&live).unwrap().len() < 1 << 20, "the journal has too much");
+    fs::write(home.file("go"), "").unwrap();
+    let view = late.wait_quiet(&id);
+    assert!(view.of_type("tool")[0]["blob"].is_string());
 }
 
 #[test]

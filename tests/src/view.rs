@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Piece {
     /// What it is: `assistant`, `reasoning`, `tool`.
     pub kind: String,
+    /// Bytes that came before and are held no more.
+    pub before: u64,
     /// The text so far.
     pub text: String,
 }
@@ -108,7 +110,12 @@ impl View {
         self.in_flight.clear();
         self.announced.clear();
         for piece in list(&snap["inFlight"]) {
-            let new = Piece { kind: word(&piece, "piece").to_owned(), text: word(&piece, "text").to_owned() };
+            let (kind, text) = (word(&piece, "piece").to_owned(), word(&piece, "text").to_owned());
+            let before = piece["offset"].as_u64().unwrap_or(0);
+            if before > 0 && kind != "tool" {
+                self.fault(format!("of {kind} something is left out: {before} bytes"));
+            }
+            let new = Piece { kind, before, text };
             if self.in_flight.insert(word(&piece, "of").to_owned(), new).is_some() {
                 self.fault(format!("two pieces in flight under one name: {piece}"));
             }
@@ -209,12 +216,13 @@ impl View {
 
     fn delta(&mut self, event: &Value) {
         let (of, text, offset) = (word(event, "of"), word(event, "text"), event["offset"].as_u64());
-        let known = self.in_flight.get(of).map_or(0, |p| p.text.len() as u64);
+        let known = self.in_flight.get(of).map_or(0, |p| p.before + p.text.len() as u64);
         if of.is_empty() || offset != Some(known) {
             self.fault(format!("a delta that does not join: {known} bytes known, got {event}"));
         }
         let kind = word(event, "piece").to_owned();
-        let piece = self.in_flight.entry(of.to_owned()).or_insert_with(|| Piece { kind, text: String::new() });
+        let piece =
+            self.in_flight.entry(of.to_owned()).or_insert_with(|| Piece { kind, before: 0, text: String::new() });
         piece.text.push_str(text);
     }
 

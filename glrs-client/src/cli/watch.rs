@@ -4,8 +4,8 @@
 //! entries and states go in, the result comes out.
 
 use super::failure::Exit;
-use glrs_protocol::entry::{Entry, TurnStatus};
-use glrs_protocol::types::Request;
+use glrs_protocol::entry::{Child, Entry, TurnStatus};
+use glrs_protocol::types::{Request, Spent};
 use serde_json::{Value, json};
 
 /// A request that was denied because nobody was there to ask.
@@ -63,6 +63,8 @@ pub struct Watch {
     output: u64,
     cached: u64,
     cost: f64,
+    /// What the sessions used that did tasks for it.
+    children: Spent,
     /// What was denied.
     pub denied: Vec<Denied>,
     /// What ended the wait early.
@@ -118,6 +120,11 @@ impl Watch {
                 self.input += u.input.unwrap_or_else(|| u.tokens.saturating_sub(output));
                 self.cached += u.cached;
                 self.cost += u.cost.unwrap_or(0.0);
+            }
+            Entry::Custom(c) if c.custom == "glrs:child" => {
+                if let Ok(Child { usage: Some(spent), .. }) = serde_json::from_str(c.data.get()) {
+                    self.children += spent;
+                }
             }
             Entry::Turn(t) if t.status.closes() => self.status = Some(t.status),
             _ => {}
@@ -209,6 +216,14 @@ impl Watch {
         if let (true, Some(words), Some(map)) = (is_error, self.trouble(), value.as_object_mut()) {
             map.insert("error".to_owned(), Value::String(words));
         }
+        let c = &self.children;
+        if let (true, Some(map)) = (c.calls > 0, value.as_object_mut()) {
+            let children = json!({
+                "cost_usd": c.cost, "input_tokens": c.input, "output_tokens": c.output,
+                "cache_read_input_tokens": c.cached,
+            });
+            map.insert("children".to_owned(), children);
+        }
         value
     }
 }
@@ -241,6 +256,8 @@ mod tests {
                 USER,
                 r#"{"type":"assistant","text":"let me look"}"#,
                 r#"{"type":"usage","tokens":100,"cached":40,"input":90,"output":10,"cost":0.5}"#,
+                r#"{"type":"custom","custom":"glrs:child","data":{"child":"k","callId":"c","title":"t"}}"#,
+                r#"{"type":"custom","custom":"glrs:child","data":{"child":"k","callId":"c","title":"t","outcome":"done","usage":{"calls":3,"input":7,"output":2,"cost":0.25}}}"#,
                 r#"{"type":"turn","messages":[],"status":"step"}"#,
                 r#"{"type":"assistant","text":"it is green"}"#,
                 r#"{"type":"usage","tokens":120,"cached":60,"output":20}"#,
@@ -255,6 +272,7 @@ mod tests {
         assert_eq!(r["subtype"], "success");
         assert_eq!(r["is_error"], false);
         assert_eq!(r["num_turns"], 2);
+        assert_eq!((&r["children"]["input_tokens"], &r["children"]["cost_usd"]), (&json!(7), &json!(0.25)));
         assert_eq!(r["usage"]["input_tokens"], 190);
         assert_eq!(r["usage"]["output_tokens"], 30);
         assert_eq!(r["usage"]["cache_read_input_tokens"], 100);

@@ -1,7 +1,7 @@
-//! Reading one configuration file from disk.
+//! Reading one file from disk that a checkout may have put there.
 //!
-//! Owns what a file may be: regular, at most 1 MiB, and, for a project's, inside the project. Must
-//! not know keys.
+//! Owns what a file may be: regular, of bounded size (a configuration has at most 1 MiB), and, for a
+//! project's, inside the project. Must not know keys.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
@@ -13,7 +13,7 @@ pub(super) const MAX_BYTES: u64 = 1024 * 1024;
 
 /// What was found.
 #[derive(Debug, PartialEq)]
-pub(super) enum Found {
+pub enum Found {
     /// Nothing there.
     Absent,
     /// The bytes.
@@ -25,6 +25,15 @@ pub(super) enum Found {
 /// Reads a file. With `inside`, a link that leads out of that directory is refused: a checkout
 /// must not make the daemon read what its author could not put there.
 pub(super) fn read(path: &Path, inside: Option<&Path>) -> Found {
+    match read_head(path, inside, MAX_BYTES) {
+        Found::Bytes(bytes) if bytes.len() as u64 > MAX_BYTES => Found::Refused("larger than 1 MiB".to_owned()),
+        found => found,
+    }
+}
+
+/// The same for a file that may be longer: at most one byte more than `most` is read, which tells
+/// that there is more.
+pub fn read_head(path: &Path, inside: Option<&Path>, most: u64) -> Found {
     let real = match path.canonicalize() {
         Ok(real) => real,
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -43,18 +52,15 @@ pub(super) fn read(path: &Path, inside: Option<&Path>) -> Found {
         Err(e) if e.kind() == ErrorKind::NotFound => return Found::Absent,
         Err(e) => return Found::Refused(format!("cannot be read: {e}")),
     };
-    contents(file).unwrap_or_else(|e| Found::Refused(format!("cannot be read: {e}")))
+    contents(file, most).unwrap_or_else(|e| Found::Refused(format!("cannot be read: {e}")))
 }
 
-fn contents(file: File) -> std::io::Result<Found> {
+fn contents(file: File, most: u64) -> std::io::Result<Found> {
     if !file.metadata()?.is_file() {
         return Ok(Found::Refused("not a regular file".to_owned()));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Ok(Found::Refused("larger than 1 MiB".to_owned()));
-    }
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     Ok(Found::Bytes(bytes))
 }
 

@@ -217,6 +217,7 @@ const RUNS: &str = "it runs commands";
 const SENDS: &str = "it decides what is sent where";
 const ALLOWS: &str = "it lets things run without asking";
 const GUARDS: &str = "it takes a safeguard away";
+const HANDS: &str = "it hands keys to commands";
 const DELETES: &str = "it deletes sessions";
 
 const OPTIONS: Key = key("requestOptions", Kind::Anything, "Merged into the body of each request.")
@@ -312,6 +313,13 @@ const MCP_SERVERS: Key =
 const DISABLE_TOOLS: Key =
     key("disable", Kind::Texts(Form::Any, true), "Names of tools the model is not offered; united over all files.")
         .gate(Gate::Lowering(GUARDS));
+const TOOLS_ENV: Key = key(
+    "env",
+    Kind::Texts(Form::EnvName, true),
+    "Variables with providers' keys that commands are given all the same; united over all files.",
+)
+.gate(Gate::Always(HANDS))
+.show(Show::Name);
 const DISABLE_EXTENSIONS: Key =
     key("disable", Kind::Texts(Form::Any, true), "Names of extensions that are off; united over all files.")
         .gate(Gate::Lowering(GUARDS));
@@ -391,7 +399,19 @@ pub(super) const ROOT: Key = key(
                 "Whether tools get a private temporary directory; false keeps the inherited one.",
             ),
             key("deadlineMinutes", Kind::Whole(1, 525_600), "Soft deadline of a turn, in minutes; absent: none."),
-            key("tools", Kind::Object(&[DISABLE_TOOLS], false), "Tools that are switched off."),
+            key(
+                "tools",
+                Kind::Object(&[DISABLE_TOOLS, TOOLS_ENV], false),
+                "Tools that are switched off, and what commands may see.",
+            ),
+            key(
+                "tasks",
+                Kind::Object(
+                    &[key("parallel", Kind::Whole(1, 64), "How many tasks of a turn run at once; further ones wait.")],
+                    false,
+                ),
+                "Tasks that the agent gives to sessions of their own.",
+            ),
             key(
                 "extensions",
                 Kind::Object(

@@ -25,6 +25,7 @@ mod trust;
 
 pub use allowed::{allowed, with_allowed};
 pub use cache::Cache;
+pub use files::{Found, read_head};
 pub use load::{load, project_root};
 pub use sandbox::Sandbox;
 pub use schema::schema;
@@ -116,12 +117,28 @@ impl Default for Micro {
     }
 }
 
-/// Tools that are switched off.
+/// Tools that are switched off, and what commands may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tools {
     /// Names of tools the model is not offered.
     pub disable: Vec<String>,
+    /// Names of variables with providers' keys that commands are given all the same.
+    pub env: Vec<String>,
+}
+
+/// Tasks that are given to sessions of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Tasks {
+    /// How many of a turn run at once; further ones wait.
+    pub parallel: u32,
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self { parallel: 4 }
+    }
 }
 
 /// Extensions: which are off, and their settings.
@@ -226,8 +243,10 @@ pub struct Config {
     pub deadline_minutes: Option<u64>,
     /// What the agent's commands are kept to.
     pub sandbox: Sandbox,
-    /// Tools that are switched off.
+    /// Tools that are switched off, and what commands may see.
     pub tools: Tools,
+    /// Tasks that are given to sessions of their own.
+    pub tasks: Tasks,
     /// Extensions: which are off, and their settings.
     pub extensions: Extensions,
     /// MCP servers by name.
@@ -264,6 +283,7 @@ impl Default for Config {
             deadline_minutes: None,
             sandbox: Sandbox::default(),
             tools: Tools::default(),
+            tasks: Tasks::default(),
             extensions: Extensions::default(),
             mcp_servers: BTreeMap::new(),
             hooks: BTreeMap::new(),

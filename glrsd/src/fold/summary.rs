@@ -247,6 +247,9 @@ impl Summary {
             "glrs:child" => {
                 if let Ok(c) = serde_json::from_str::<Child>(data) {
                     self.children.retain(|o| o.child != c.child);
+                    if let Some(spent) = c.usage {
+                        *self.usage.children.get_or_insert_default() += spent;
+                    }
                     if c.outcome.is_none() {
                         self.children.push(c);
                     }
@@ -373,6 +376,10 @@ mod tests {
         let forked = r#"{"type":"custom","custom":"glrs:forked","data":{"parent":"q","at":1}}"#;
         let user = r#"{"type":"user","text":"a"}"#;
         assert_eq!(fold(&[child]).children.len(), 1);
+        let spent = r#"{"type":"custom","custom":"glrs:child","data":{"child":"k","callId":"c","title":"t","outcome":"done","usage":{"calls":2,"input":10,"output":3,"cost":0.5}}}"#;
+        let usage = fold(&[child, spent, child, spent]).usage;
+        assert_eq!(usage.children.map(|c| (c.calls, c.input, c.output, c.cost)), Some((4, 20, 6, 1.0)));
+        assert_eq!((usage.calls, usage.cost), (0, 0.0));
         assert!(fold(&[child, over]).children.is_empty() && fold(&[child, forked]).children.is_empty());
         let s = fold(&[parent, user, user]);
         assert_eq!((s.child, s.task, s.parent.as_deref()), (true, 2, Some("p")));

@@ -23,6 +23,12 @@ impl Env {
         self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }
 
+    /// The same without those that `names` names.
+    pub fn without(&self, names: &[String]) -> Self {
+        let kept = self.0.iter().filter(|(name, _)| !names.contains(name));
+        Self(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+    }
+
     /// Sets a variable.
     pub fn set(&mut self, name: &str, value: impl Into<String>) {
         self.0.insert(name.to_owned(), value.into());

@@ -11,11 +11,13 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 /// How long a group has between TERM and KILL.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,12 +48,26 @@ pub struct Start<'a> {
     pub sandbox: Option<&'a Sandbox>,
 }
 
-/// A running child and its group. Dropped without a word, it ends the group.
+/// A running child and its group. Dropped without a word, it ends the group as [`Running::end`] does.
 #[derive(Debug)]
 pub struct Running {
     child: Option<Child>,
     group: Pid,
-    _guarded: Guarded,
+    /// It was asked to end: what traps that is not asked twice.
+    asked: bool,
+    /// It is being seen off: dropped now, it is killed.
+    leaving: bool,
+    guarded: Guarded,
+}
+
+/// Those that are being seen off in the background.
+static FAREWELLS: LazyLock<TaskTracker> = LazyLock::new(TaskTracker::new);
+
+/// Waits until everything that was asked to end is gone, for `most` at most. What is left after that
+/// is killed when the runtime ends.
+pub async fn farewells(most: Duration) {
+    FAREWELLS.close();
+    let _ = tokio::time::timeout(most, FAREWELLS.wait()).await;
 }
 
 /// The streams of a child, each by itself.
@@ -135,7 +151,7 @@ impl Running {
             .and_then(|id| i32::try_from(id).ok())
             .and_then(Pid::from_raw)
             .ok_or_else(|| std::io::Error::other("the process ended before its number was known"))?;
-        Ok(Self { child: Some(child), group, _guarded: Guarded::new(group) })
+        Ok(Self { child: Some(child), group, asked: false, leaving: false, guarded: Guarded::new(group) })
     }
 
     /// The number of the group, which is that of its leader.
@@ -159,9 +175,11 @@ impl Running {
         }
     }
 
-    /// Asks the whole group to end.
-    pub fn terminate(&self) {
-        let _ = kill_process_group(self.group, Signal::TERM);
+    /// Asks the whole group to end, once.
+    pub fn terminate(&mut self) {
+        if !std::mem::replace(&mut self.asked, true) {
+            let _ = kill_process_group(self.group, Signal::TERM);
+        }
     }
 
     /// Whether anything of the group is left that still runs.
@@ -177,13 +195,31 @@ impl Running {
 
     /// Ends the group in the background: TERM now, KILL for what is left after `patience`, or when
     /// the runtime ends.
-    pub fn end(self, patience: Duration) {
+    pub fn end(mut self, patience: Duration) {
         self.terminate();
-        tokio::spawn(self.see_off(patience));
+        FAREWELLS.spawn(self.see_off(patience));
     }
 
-    /// The same, and waits until it is over.
-    pub async fn ended(self, patience: Duration) {
+    /// The same; what it still writes to the pipe is read and dropped, so that its last words do not
+    /// end it before it has tidied up.
+    pub fn end_unheard(mut self, mut pipe: pipe::Receiver, patience: Duration) {
+        self.terminate();
+        FAREWELLS.spawn(async move {
+            let drain = async {
+                let mut buf = vec![0; 16 * 1024];
+                while pipe.read(&mut buf).await.is_ok_and(|n| n > 0) {}
+                // Someone else may close it long before the group is gone.
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = self.see_off(patience) => {}
+                () = drain => {}
+            }
+        });
+    }
+
+    /// The same as [`Running::end`], and waits until it is over.
+    pub async fn ended(mut self, patience: Duration) {
         self.terminate();
         self.see_off(patience).await;
     }
@@ -191,6 +227,7 @@ impl Running {
     /// Members that are no children of ours cannot be waited for, so they are looked for, 100 times
     /// at most.
     async fn see_off(mut self, patience: Duration) {
+        self.leaving = true;
         let end = Instant::now() + patience;
         let step = (patience / 100).max(Duration::from_millis(1));
         let reaped = tokio::time::timeout_at(end, self.wait()).await.is_ok();
@@ -210,7 +247,18 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(child) = self.child.take() else { return };
-        // Dropped in the middle, as when its session dies: nobody is left to be patient.
+        if !self.leaving
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            // Dropped in the middle, as when esc breaks its call: it may tidy up all the same. A
+            // runtime that is ending drops it again, which then ends it.
+            let guarded = Guarded(self.guarded.0.take());
+            let mut rest = Self { child: Some(child), group: self.group, asked: self.asked, leaving: true, guarded };
+            rest.terminate();
+            FAREWELLS.spawn_on(rest.see_off(PATIENCE), &runtime);
+            return;
+        }
+        // Nobody is left to be patient.
         let _ = kill_process_group(self.group, Signal::KILL);
         drop(child);
     }
@@ -397,6 +445,43 @@ mod tests {
         drop(running);
         becomes_gone(grandchild).await;
         becomes_gone(child).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_may_tidy_up() {
+        let env = Env::of_process();
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("mark");
+        let script = format!(
+            "trap 'sleep 0.2; echo bye; : > {}; exit' TERM; echo up; while :; do sleep 0.02; done",
+            mark.display()
+        );
+        let (running, out) = start(&shell(&["-c", &script], &env, Stdin::Null)).unwrap();
+        let mut out = BufReader::new(out);
+        out.read_line(&mut String::new()).await.unwrap();
+        let pid = running.group();
+        drop(running);
+        becomes_gone(pid).await;
+        assert!(mark.exists());
+    }
+
+    #[test]
+    fn what_is_being_seen_off_ends_with_the_runtime() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let env = Env::of_process();
+        let (child, grandchild) = runtime.block_on(async {
+            let (running, _out, grandchild) = family("trap \"\" TERM;", &env).await;
+            let child = running.group();
+            drop(running);
+            (child, grandchild)
+        });
+        assert!(!is_gone(child));
+        drop(runtime);
+        let wait = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        wait.block_on(async {
+            becomes_gone(grandchild).await;
+            becomes_gone(child).await;
+        });
     }
 
     #[tokio::test]

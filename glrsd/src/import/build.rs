@@ -176,7 +176,7 @@ impl Builder {
         let mut blob = None;
         if cut {
             let name = blob_name(text.as_bytes());
-            shown = name_blob(&shown, &name);
+            shown = name_blob(&shown, &name, true);
             self.out.blobs.push(text.as_bytes().to_vec());
             blob = Some(name);
         }

@@ -4,15 +4,21 @@
 //! action. Pure: it reads no file and no environment. Must not know sessions or tools' insides.
 //!
 //! An allow rule is read narrowly: a command line runs by rule only if it is nothing but simple
-//! commands, each named by some rule, with no redirection, substitution or variable in it. A deny
-//! rule is read widely and wins in every mode. `write` rules cover `edit`, `read` rules `grep` and
-//! `glob` (where they start looking). Relative patterns count from the session's cwd.
+//! commands, each named by some rule, with no redirection, substitution or variable in it, and a
+//! guarded file is written by rule only if the rule means it (`src/**` does not). A deny
+//! rule is read widely and wins in every mode: a file is held against it by the path it was asked
+//! for and by where that leads. `write` rules cover `edit`, `read` rules `grep` and `glob` (where
+//! they start looking, and with a [`Fence`] each file they meet). Relative patterns count from the
+//! session's cwd, `~` is the session's home.
 
+mod fence;
 mod rule;
 mod shell;
 mod suggest;
 #[cfg(test)]
 mod tests;
+
+pub use fence::Fence;
 
 use glrs_protocol::types::Mode;
 use rule::Rule;
@@ -38,8 +44,22 @@ pub struct Action<'a> {
     pub tool: &'a str,
     /// What it would do.
     pub effect: Effect,
+    /// The file as it was asked for (absolute, links not followed), where it is a single one.
+    pub asked: Option<&'a Path>,
+    /// Where it happens.
+    pub around: &'a Around,
+}
+
+/// What patterns count from, and what is guarded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Around {
     /// The session's working directory, canonical.
-    pub cwd: &'a Path,
+    pub cwd: PathBuf,
+    /// What `~` stands for: the session's home, as named and canonical.
+    pub homes: Vec<PathBuf>,
+    /// Files and directories that decide what runs later, wherever they lie: our own configuration
+    /// and data. Canonical.
+    pub guarded: Vec<PathBuf>,
 }
 
 /// The verdict.
@@ -77,7 +97,8 @@ pub fn check_rule(text: &str) -> Result<(), String> {
     let rule = Rule::parse(text)?;
     match rule.pattern {
         Some(pattern) if ["read", "write", "edit", "grep", "glob"].contains(&rule.name) => {
-            rule::file_glob(pattern.trim_start_matches("./").trim_start_matches("../")).map(|_| ())
+            rule::file_glob(pattern.trim_start_matches("~/").trim_start_matches("./").trim_start_matches("../"))
+                .map(|_| ())
         }
         _ => Ok(()),
     }
@@ -94,12 +115,12 @@ pub fn decide(mode: Mode, rules: &Rules, action: &Action<'_>) -> Verdict {
     let rule = match &action.effect {
         Effect::Read(_) | Effect::None => return Verdict::Run,
         Effect::Write(paths) => {
-            let free = |p: &PathBuf| is_inside(p, action.cwd) && !is_guarded(p, action.cwd);
+            let free = |p: &PathBuf| is_inside(p, &action.around.cwd) && !is_guarded(p, action.around);
             if mode == Mode::Edits && !paths.is_empty() && paths.iter().all(free) {
                 return Verdict::Run;
             }
             match paths.as_slice() {
-                [path] if matches!(action.tool, "write" | "edit") => suggest::write(path, action.cwd),
+                [path] if matches!(action.tool, "write" | "edit") => suggest::write(path, action.around),
                 _ => None,
             }
         }
@@ -130,14 +151,24 @@ fn is_inside(path: &Path, cwd: &Path) -> bool {
     rule::is_settled(path) && path.starts_with(cwd)
 }
 
-/// Whether a write there decides what will run later (git's hooks, our own rules): it is as good as
-/// a command, so it asks where commands ask.
-fn is_guarded(path: &Path, cwd: &Path) -> bool {
-    let relative = path.strip_prefix(cwd).unwrap_or(path);
-    relative.components().any(|c| {
+/// Whether a write there decides what will run later (git's hooks, MCP servers, our own rules): it
+/// is as good as a command, so it asks where commands ask, and no rule is offered for it.
+fn is_guarded(path: &Path, around: &Around) -> bool {
+    let relative = path.strip_prefix(&around.cwd).unwrap_or(path);
+    let named = relative.components().any(|c| {
         let name = c.as_os_str().to_string_lossy();
-        name.eq_ignore_ascii_case(".git") || name.eq_ignore_ascii_case(".glrs")
-    })
+        GUARDED.iter().any(|guarded| name.eq_ignore_ascii_case(guarded))
+    });
+    named || around.guarded.iter().any(|guarded| path.starts_with(guarded))
+}
+
+/// Names of what is guarded wherever it lies.
+const GUARDED: [&str; 3] = [".git", ".glrs", ".mcp.json"];
+
+/// Whether an allow pattern means what is guarded, and does not merely take it along: it names it,
+/// or the place that we keep our own in.
+fn means_guarded(pattern: &str) -> bool {
+    GUARDED.iter().any(|name| pattern.contains(name)) || pattern.starts_with('/') || rule::in_home(pattern).is_some()
 }
 
 /// Whether a name in which `*` stands for anything (`mcp__git__*`) names this tool.
@@ -160,7 +191,8 @@ fn forbids(text: &str, action: &Action<'_>) -> bool {
     match &action.effect {
         Effect::Exec(command) => rule::forbids_command(pattern, &shell::parse(command)),
         Effect::Read(paths) | Effect::Write(paths) => {
-            paths.iter().any(|path| rule::forbids_file(pattern, path, action.cwd))
+            let pattern = rule::Forbidden::new(pattern, action.around);
+            paths.iter().map(PathBuf::as_path).chain(action.asked).any(|path| pattern.names(path))
         }
         Effect::None => false,
     }
@@ -185,9 +217,11 @@ fn allows(rules: &[String], action: &Action<'_>) -> bool {
         // A rule without a pattern names no path, so it does not reach out of cwd.
         Effect::Write(paths) => {
             let named = |path: &PathBuf| {
+                let guarded = is_guarded(path, action.around);
                 rules.iter().any(|r| match r.pattern {
-                    Some(pattern) => rule::allows_file(pattern, path, action.cwd),
-                    None => is_inside(path, action.cwd),
+                    Some(pattern) if guarded && !means_guarded(pattern) => false,
+                    Some(pattern) => rule::allows_file(pattern, path, action.around),
+                    None => !guarded && is_inside(path, &action.around.cwd),
                 })
             };
             !paths.is_empty() && paths.iter().all(named)

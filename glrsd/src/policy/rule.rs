@@ -4,8 +4,9 @@
 //! path. An allow rule is read narrowly and a deny rule widely, so that what is not understood is
 //! asked about. Must not know modes.
 
+use super::Around;
 use super::shell::{self, Line, Part};
-use globset::GlobBuilder;
+use globset::{GlobBuilder, GlobMatcher};
 use std::path::{Component, Path, PathBuf};
 
 /// A rule, taken apart.
@@ -155,11 +156,27 @@ fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
+/// How many words stand before the command itself: assignments, and what begins a compound.
+fn before_command(words: &[String]) -> usize {
+    let mut skip = 0;
+    while let Some(word) = words.get(skip) {
+        let names_next = match word.as_str() {
+            // The word behind it is a name, not a command.
+            "function" => true,
+            "coproc" => words.get(skip + 2).is_some_and(|w| shell::KEYWORDS.contains(&w.as_str())),
+            _ => false,
+        };
+        // An empty word is what a substitution may leave, which then is no word at all.
+        if !word.is_empty() && !shell::is_assignment(word) && !shell::KEYWORDS.contains(&word.as_str()) {
+            break;
+        }
+        skip += if names_next { 2 } else { 1 };
+    }
+    skip.min(words.len())
+}
+
 fn forbids_words(pattern: &str, words: &[String], unwrap: bool, depth: usize) -> bool {
-    // An empty word is what a substitution may leave, which then is no word at all.
-    let before = |w: &&String| w.is_empty() || shell::is_assignment(w) || shell::KEYWORDS.contains(&w.as_str());
-    let skip = words.iter().take_while(before).count();
-    let words = &words[skip..];
+    let words = &words[before_command(words)..];
     let Some((first, rest)) = words.split_first() else { return false };
     let name = base(first.trim_start_matches(['{', '(']));
     if wildcard_deny(pattern, &words.join(" ")) {
@@ -219,12 +236,23 @@ pub(super) fn is_settled(path: &Path) -> bool {
     path.is_absolute() && !path.components().any(|c| c == Component::ParentDir)
 }
 
-/// The directory a pattern counts from, and the rest of it.
-fn anchor<'a>(pattern: &'a str, cwd: &Path) -> (PathBuf, &'a str) {
+/// What a pattern names below the session's home, if it does.
+pub(super) fn in_home(pattern: &str) -> Option<&str> {
+    let rest = ["~", "$HOME", "${HOME}"].iter().find_map(|home| pattern.strip_prefix(home));
+    rest.filter(|r| r.is_empty() || r.starts_with('/'))
+}
+
+/// The directories a pattern counts from, each with the rest of it: several where `~` is named in
+/// more ways than one.
+fn anchors<'a>(pattern: &'a str, around: &Around) -> Vec<(PathBuf, &'a str)> {
     if let Some(rest) = pattern.strip_prefix('/') {
-        return (PathBuf::from("/"), rest);
+        return vec![(PathBuf::from("/"), rest)];
     }
-    let (mut base, mut rest) = (cwd.to_path_buf(), pattern);
+    if let Some(rest) = in_home(pattern) {
+        let rest = rest.trim_start_matches('/');
+        return around.homes.iter().map(|home| (home.clone(), rest)).collect();
+    }
+    let (mut base, mut rest) = (around.cwd.clone(), pattern);
     loop {
         if let Some(r) = rest.strip_prefix("./") {
             rest = r;
@@ -232,13 +260,13 @@ fn anchor<'a>(pattern: &'a str, cwd: &Path) -> (PathBuf, &'a str) {
             base.pop();
             rest = r;
         } else {
-            return (base, rest);
+            return vec![(base, rest)];
         }
     }
 }
 
 /// Compiles a file pattern; `*` stays within a directory.
-pub(super) fn file_glob(pattern: &str) -> Result<globset::GlobMatcher, String> {
+pub(super) fn file_glob(pattern: &str) -> Result<GlobMatcher, String> {
     if pattern.split('/').any(|s| s == "..") {
         return Err(format!("\"..\" may only stand at the start of {pattern:?}"));
     }
@@ -251,21 +279,51 @@ pub(super) fn file_glob(pattern: &str) -> Result<globset::GlobMatcher, String> {
 }
 
 /// Whether an allow pattern names this file.
-pub(super) fn allows_file(pattern: &str, path: &Path, cwd: &Path) -> bool {
-    let (base, rest) = anchor(pattern, cwd);
-    is_settled(path)
-        && path.strip_prefix(&base).is_ok_and(|relative| file_glob(rest).is_ok_and(|g| g.is_match(relative)))
+pub(super) fn allows_file(pattern: &str, path: &Path, around: &Around) -> bool {
+    let named = |(base, rest): (PathBuf, &str)| {
+        path.strip_prefix(base).is_ok_and(|relative| file_glob(rest).is_ok_and(|g| g.is_match(relative)))
+    };
+    is_settled(path) && anchors(pattern, around).into_iter().any(named)
 }
 
-/// Whether a deny pattern names this file or a directory it is in. A pattern without a slash
-/// counts at any depth; one that is broken forbids everything its tool does.
-pub(super) fn forbids_file(pattern: &str, path: &Path, cwd: &Path) -> bool {
-    let (base, rest) = anchor(pattern, cwd);
-    let Ok(glob) = file_glob(rest.trim_end_matches('/')) else { return true };
-    [path.to_path_buf(), lexical(&cwd.join(path))].iter().any(|path| {
-        let Ok(relative) = path.strip_prefix(&base) else { return false };
-        let loose = !rest.trim_end_matches('/').contains('/') && !pattern.starts_with('/');
-        relative.ancestors().filter(|a| !a.as_os_str().is_empty()).any(|a| glob.is_match(a))
-            || loose && relative.components().any(|c| glob.is_match(Path::new(c.as_os_str())))
-    })
+/// A deny pattern for files. One that is broken names everything.
+#[derive(Clone, Debug)]
+pub(super) struct Forbidden {
+    bases: Vec<PathBuf>,
+    /// None where it is broken.
+    glob: Option<GlobMatcher>,
+    /// A pattern without a slash counts at any depth.
+    loose: bool,
+    cwd: PathBuf,
+}
+
+impl Forbidden {
+    /// Makes a pattern ready.
+    pub fn new(pattern: &str, around: &Around) -> Self {
+        let anchors = anchors(pattern, around);
+        // `~` of a session that says of no home: nothing is known to lie there.
+        let rest = anchors.first().map_or("**", |(_, rest)| rest);
+        // What stands for nothing in a path would match nothing in a pattern.
+        let parts: Vec<&str> = rest.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        // `~`, `.` and `/` mean all that is in there.
+        let rest = if parts.is_empty() { "**".to_owned() } else { parts.join("/") };
+        Self {
+            glob: file_glob(&rest).ok(),
+            loose: !rest.contains('/') && !pattern.starts_with('/') && in_home(pattern).is_none(),
+            bases: anchors.into_iter().map(|(base, _)| base).collect(),
+            cwd: around.cwd.clone(),
+        }
+    }
+
+    /// Whether it names this file or a directory it is in.
+    pub fn names(&self, path: &Path) -> bool {
+        let Some(glob) = &self.glob else { return true };
+        let within = |path: &Path, base: &PathBuf| {
+            let Ok(relative) = path.strip_prefix(base) else { return false };
+            relative.ancestors().filter(|a| !a.as_os_str().is_empty()).any(|a| glob.is_match(a))
+                || self.loose && relative.components().any(|c| glob.is_match(Path::new(c.as_os_str())))
+        };
+        let plain = lexical(&self.cwd.join(path));
+        self.bases.iter().any(|base| within(path, base) || within(&plain, base))
+    }
 }

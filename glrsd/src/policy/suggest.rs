@@ -3,8 +3,7 @@
 //! Owns: which rule is offered for an action, and for which none is. Offers only what is narrow
 //! enough to be meant, and only rules that let the action itself run.
 
-use super::rule;
-use super::shell;
+use super::{Around, rule, shell};
 use std::path::Path;
 
 /// Programs whose arguments say what happens, so that no prefix of them is safe to let run.
@@ -103,6 +102,78 @@ const DANGEROUS: &[&str] = &[
     "enable",
     "tar",
     "vim",
+    "vi",
+    "nvim",
+    "view",
+    "ex",
+    "ed",
+    "emacs",
+    "nano",
+    "mawk",
+    "nawk",
+    "make",
+    "gmake",
+    "cmake",
+    "ninja",
+    "gdb",
+    "lldb",
+    "valgrind",
+    "ltrace",
+    "perf",
+    "script",
+    "screen",
+    "tmux",
+    "expect",
+    "unbuffer",
+    "entr",
+    "hyperfine",
+    "run-parts",
+    "systemd-run",
+    "pkexec",
+    "runuser",
+    "setpriv",
+    "taskset",
+    "chrt",
+    "sqlite3",
+    "psql",
+    "mysql",
+    "tclsh",
+    "java",
+    "julia",
+    "Rscript",
+    "tsx",
+    "ts-node",
+    "pwsh",
+    "osascript",
+    "patch",
+    "zip",
+    "unzip",
+    "cpio",
+    "openssl",
+    "man",
+    "less",
+    "more",
+];
+/// Programs that mostly look, but with some option run another one or write a file (`rg --pre`,
+/// `sort -o`, `go test -exec`): the very command is offered, not what begins like it.
+const EXACT: &[&str] =
+    &["rg", "ag", "ack", "sort", "uniq", "shuf", "split", "csplit", "tree", "iconv", "xxd", "yq", "go", "ctags"];
+/// What of git has no such option. `diff`, `log` and `show` write with `--output`, `grep` runs what
+/// `-O` names, `fetch`, `pull`, `clone` and `ls-remote` what `--upload-pack` does.
+const HARMLESS_GIT: &[&str] = &[
+    "status",
+    "add",
+    "commit",
+    "rev-parse",
+    "rev-list",
+    "merge-base",
+    "ls-files",
+    "ls-tree",
+    "describe",
+    "show-ref",
+    "name-rev",
+    "count-objects",
+    "check-ignore",
 ];
 /// Programs whose second word is what they do.
 const WITH_VERBS: &[&str] = &[
@@ -111,7 +182,6 @@ const WITH_VERBS: &[&str] = &[
     "npm",
     "pnpm",
     "yarn",
-    "go",
     "docker",
     "podman",
     "kubectl",
@@ -171,7 +241,23 @@ const DANGEROUS_VERBS: &[&str] = &[
     "auth",
     "secret",
     "yank",
+    "am",
+    "daemon",
+    "shell",
+    "help",
+    "archive",
+    "bundle",
+    "worktree",
+    "remote",
+    "send-email",
 ];
+
+/// The rule that allows this very command, if its text says no more than itself.
+fn exact(tool: &str, part: &shell::Part) -> Option<String> {
+    let text = part.canonical();
+    let tame = !text.contains(['*', '(', ')']) && !text.chars().any(char::is_control) && text.len() <= 200;
+    tame.then(|| format!("{tool}({text})"))
+}
 
 /// The rule to offer for a command, if there is one.
 pub(super) fn command(tool: &str, text: &str) -> Option<String> {
@@ -186,6 +272,9 @@ pub(super) fn command(tool: &str, text: &str) -> Option<String> {
     let stem = name.split('.').next().filter(|s| !s.is_empty()).unwrap_or(name);
     if [name, stem].iter().any(|n| DANGEROUS.contains(n)) || first.contains(['*', '(', ')', '[']) {
         return None;
+    }
+    if EXACT.contains(&name) {
+        return exact(tool, part);
     }
     if !WITH_VERBS.contains(&name) {
         return Some(format!("{tool}({first}*)"));
@@ -203,15 +292,20 @@ pub(super) fn command(tool: &str, text: &str) -> Option<String> {
     if second == "run" && name == "cargo" {
         return Some(format!("{tool}(cargo run*)"));
     }
+    if name == "git" && !DANGEROUS_VERBS.contains(&second.as_str()) && !HARMLESS_GIT.contains(&second.as_str()) {
+        return exact(tool, part);
+    }
     (!DANGEROUS_VERBS.contains(&second.as_str())).then(|| format!("{tool}({first} {second}*)"))
 }
 
 /// The rule to offer for a write, if there is one: the directory inside cwd, else the very file.
-pub(super) fn write(path: &Path, cwd: &Path) -> Option<String> {
-    if !rule::is_settled(path) || super::is_guarded(path, cwd) {
+pub(super) fn write(path: &Path, around: &Around) -> Option<String> {
+    if !rule::is_settled(path) || super::is_guarded(path, around) {
         return None;
     }
-    let Ok(relative) = path.strip_prefix(cwd) else { return Some(format!("write({})", escape(path.to_str()?)?)) };
+    let Ok(relative) = path.strip_prefix(&around.cwd) else {
+        return Some(format!("write({})", escape(path.to_str()?)?));
+    };
     match relative.parent().filter(|p| !p.as_os_str().is_empty()) {
         Some(dir) => Some(format!("write({}/**)", escape(dir.to_str()?)?)),
         None => Some(format!("write({})", escape(relative.to_str()?)?)),

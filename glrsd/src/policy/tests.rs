@@ -9,7 +9,16 @@ fn rules(allow: &[&str], deny: &[&str]) -> Rules {
 }
 
 fn judge(mode: Mode, rules: &Rules, tool: &str, effect: Effect) -> Verdict {
-    decide(mode, rules, &Action { tool, effect, cwd: Path::new("/w/p") })
+    decide(mode, rules, &Action { tool, effect, asked: None, around: &around() })
+}
+
+fn around() -> Around {
+    let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect();
+    Around {
+        cwd: "/w/p".into(),
+        homes: paths(&["/h", "/real/h"]),
+        guarded: paths(&["/w/p/data/glrs", "/real/h/.config/glrs"]),
+    }
 }
 
 fn runs(allow: &[&str], command: &str) -> bool {
@@ -43,7 +52,10 @@ fn modes() {
         let all = mode == Mode::All;
         assert_eq!(judge(mode, &none, "bash", exec()) == Verdict::Run, all);
         assert_eq!(judge(mode, &none, "write", write("/w/p/a")) == Verdict::Run, mode != Mode::Ask);
-        for outside in ["/w/pp/a", "/etc/x", "/w/p/../x", "relative", "/w/p/.git/hooks/pre-commit", "/w/p/.glrs/x"] {
+        for outside in ["/w/pp/a", "/etc/x", "/w/p/../x", "relative", "/w/p/.git/hooks/pre-commit", "/w/p/.glrs/x"]
+            .into_iter()
+            .chain(["/w/p/.mcp.json", "/w/p/sub/.MCP.json", "/w/p/data/glrs/allowed.json"])
+        {
             assert_eq!(judge(mode, &none, "write", write(outside)) == Verdict::Run, all, "{mode:?} {outside}");
         }
         let both = Effect::Write(vec!["/w/p/a".into(), "/etc/x".into()]);
@@ -69,6 +81,44 @@ fn deny_wins_in_every_mode() {
 }
 
 #[test]
+fn deny_rules_know_the_home_and_the_path_as_asked() {
+    let denies = |rule: &str, asked: &str, path: &str| {
+        let (rules, around) = (rules(&[], &[rule]), around());
+        let effect = Effect::Read(vec![path.into()]);
+        let action = Action { tool: "read", effect, asked: Some(Path::new(asked)), around: &around };
+        matches!(decide(Mode::All, &rules, &action), Verdict::Deny { .. })
+    };
+    for (rule, asked, path) in [
+        ("read(~/.ssh/**)", "/h/.ssh/id", "/real/h/.ssh/id"),
+        ("read(~/.ssh/**)", "/w/p/link", "/real/h/.ssh/id"),
+        ("read(~/.ssh)", "/h/.ssh/id", "/else/id"),
+        ("read(~)", "/h/x", "/h/x"),
+        ("read(~/)", "/h/x/y", "/h/x/y"),
+        ("read($HOME/.ssh/*)", "/h/.ssh/id", "/real/h/.ssh/id"),
+        ("read(${HOME}/.ssh)", "/h/.ssh/id", "/real/h/.ssh/id"),
+        ("read(.)", "/w/p/a", "/w/p/a"),
+        ("read(~x)", "/w/p/a/~x", "/w/p/a/~x"),
+        ("read(./)", "/w/p/a/b", "/w/p/a/b"),
+        ("read(secret//x/)", "/w/p/secret/x/y", "/w/p/secret/x/y"),
+        ("read(/w/./p/x)", "/w/p/x", "/w/p/x"),
+        ("read(//w/p/x)", "/w/p/x", "/w/p/x"),
+        ("read(link/**)", "/w/p/link/x", "/data/x"),
+        ("read(/w/p/link/x)", "/w/p/./link/x", "/data/x"),
+        ("read(*.pem)", "/w/p/a.pem", "/data/blob"),
+        ("read(*.pem)", "/w/p/innocent", "/w/p/a.pem"),
+    ] {
+        assert!(denies(rule, asked, path), "{rule} should forbid {asked}");
+    }
+    assert!(!denies("read(~/.ssh/**)", "/w/p/.ssh/id", "/w/p/.ssh/id"));
+    assert!(!denies("read(~x/**)", "/h/x/y", "/h/x/y"));
+    assert!(!denies("read(~/*.pem)", "/h/deep/a.pem", "/h/deep/a.pem"));
+    let r = rules(&["write(~/notes/**)"], &[]);
+    assert_eq!(judge(Mode::Ask, &r, "write", write("/real/h/notes/a")), Verdict::Run);
+    assert_ne!(judge(Mode::Ask, &r, "write", write("/w/p/~/notes/a")), Verdict::Run);
+    assert_eq!(check_rule("read(~/.ssh/**)"), Ok(()));
+}
+
+#[test]
 fn allow_rules_for_files() {
     let can =
         |rule: &str, tool: &str, path: &str| judge(Mode::Ask, &rules(&[rule], &[]), tool, write(path)) == Verdict::Run;
@@ -85,6 +135,18 @@ fn allow_rules_for_files() {
     assert!(!can("write(src/[)", "write", "/w/p/src/["));
     assert!(!can("write(src/../../**)", "write", "/w/a"));
     assert!(!can("write(", "write", "/w/p/a"));
+    // What is guarded is not taken along by a rule that means something else.
+    for (rule, path) in [
+        ("write(src/**)", "/w/p/src/.git/hooks/x"),
+        ("write(**)", "/w/p/.mcp.json"),
+        ("write(**)", "/w/p/data/glrs/allowed.json"),
+        ("write", "/w/p/.glrs/config.json"),
+    ] {
+        assert!(!can(rule, "write", path), "{rule} should not free {path}");
+    }
+    assert!(can("write(.mcp.json)", "write", "/w/p/.mcp.json"));
+    assert!(can("write(**/.git/**)", "write", "/w/p/src/.git/x"));
+    assert!(can("write(/w/p/data/glrs/*)", "write", "/w/p/data/glrs/config.json"));
 }
 
 #[test]
@@ -186,6 +248,12 @@ fn deny_rules_for_commands_see_every_part() {
         "cat <<E\nx\nE\nrm x",
         "foo() { rm x; }",
         "bash -c \"sh -c 'rm x'\"",
+        "function f { rm x; }; f",
+        "function f() { rm x; }; f",
+        "function f\n{ rm x; }; f",
+        "A=1 function f { sudo rm x; }",
+        "coproc rm x",
+        "coproc f { rm x; }",
     ] {
         assert!(denied("bash(rm *)", command), "{command:?} should be denied");
     }
@@ -231,14 +299,41 @@ fn always_is_offered_for_simple_things_only() {
         "git",
         "mkfs.ext4 x",
         "npm run",
+        "make test",
+        "less x",
+        "git archive HEAD",
+        "rg 'a*'",
+        "rg '(a)'",
     ] {
         assert_eq!(offered(command), None, "{command}");
+    }
+    // What looks harmless and runs or writes with one more option is offered as it stands.
+    for (command, rule, more) in [
+        ("rg  foo src", "bash(rg foo src)", "rg foo src --pre evil"),
+        ("sort x", "bash(sort x)", "sort x -o y"),
+        ("git grep foo", "bash(git grep foo)", "git grep foo -Oevil"),
+        ("git fetch origin", "bash(git fetch origin)", "git fetch origin --upload-pack=evil"),
+        ("git diff", "bash(git diff)", "git diff --output=x"),
+        ("git log -1", "bash(git log -1)", "git log -1 --output=x"),
+        ("git show 'a b'", "bash(git show 'a b')", "git show a b"),
+        ("go test ./...", "bash(go test ./...)", "go test ./... -exec evil"),
+    ] {
+        assert_eq!(offered(command).as_deref(), Some(rule));
+        assert!(runs(&[rule], command) && !runs(&[rule], more), "{rule}");
     }
     let w = |path| judge(Mode::Ask, &Rules::default(), "edit", write(path));
     assert_eq!(w("/w/p/src/a.rs"), Verdict::Ask { rule: Some("write(src/**)".into()) });
     assert_eq!(w("/w/p/a.rs"), Verdict::Ask { rule: Some("write(a.rs)".into()) });
     assert_eq!(w("/etc/x"), Verdict::Ask { rule: Some("write(/etc/x)".into()) });
-    assert_eq!(w("/w/p/.git/config"), Verdict::Ask { rule: None });
+    for guarded in [
+        "/w/p/.git/config",
+        "/w/p/.mcp.json",
+        "/w/p/data/glrs/allowed.json",
+        "/real/h/.config/glrs/config.json",
+        "/w/p/data/glrs",
+    ] {
+        assert_eq!(w(guarded), Verdict::Ask { rule: None }, "{guarded}");
+    }
     let mcp = judge(Mode::Ask, &Rules::default(), "mcp__git__log", Effect::Exec("x; y".into()));
     assert_eq!(mcp, Verdict::Ask { rule: Some("mcp__git__log".into()) });
     let r = rules(&["mcp__git__*"], &[]);

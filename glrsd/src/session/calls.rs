@@ -5,15 +5,16 @@
 
 use super::actor::Actor;
 use super::live::Record;
-use super::toolctx::{self, TurnDoor};
+use super::toolctx::TurnDoor;
 use super::toolenv::ToolEnv;
+use crate::host::Env;
 use crate::turn::{Ended, Event, ToolCall};
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::event as ev;
 use glrs_protocol::message::Output;
 use glrs_protocol::types::{Phase, PieceKind, ToolRun};
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -21,20 +22,33 @@ impl Actor {
     /// What the calls of a turn (or a person's commands) share.
     pub(super) fn door(&self, cancel: &CancellationToken, user: u64, events: mpsc::Sender<Event>) -> TurnDoor {
         let private = self.config.config.session_tmp;
+        let parallel = self.config.config.tasks.parallel as usize;
         TurnDoor {
             id: self.id.clone(),
             store: self.shared.store.clone(),
             cwd: self.cwd.clone(),
-            env: Arc::new(ToolEnv::new(self.env.clone(), self.tmp.clone(), private)),
+            env: Arc::new(ToolEnv::new(self.command_env(), self.tmp.clone(), private)),
             cancel: cancel.clone(),
             timeout_ms: self.config.config.tool_timeout_ms,
             user,
             seen: self.seen.clone(),
+            deny: self.rules().deny.into(),
+            around: Arc::new(self.around()),
             sandbox: self.config.config.sandbox.on.then_some(self.config.config.sandbox),
             jobs: self.jobs.door(),
-            places: toolctx::places(),
+            places: Arc::new(Semaphore::new(parallel)),
+            parallel,
             events,
         }
+    }
+
+    /// The environment of commands: the session's, without the keys that are for providers only. A
+    /// command that the model chose could send them anywhere.
+    fn command_env(&self) -> Arc<Env> {
+        let config = &self.config.config;
+        let mut keys = crate::model::key_names(config);
+        keys.retain(|key| self.env.get(key).is_some() && !config.tools.env.contains(key));
+        if keys.is_empty() { self.env.clone() } else { Arc::new(self.env.without(&keys)) }
     }
 
     /// What the agent's commands are kept to, for people; none unless it is switched on.

@@ -16,16 +16,13 @@ use futures_util::future::{pending, select_all};
 use glrs_protocol::entry::{Child, Entry, Parent, Title, TurnStatus};
 use glrs_protocol::event::{Event, RequestEvent, Resolved};
 use glrs_protocol::params;
-use glrs_protocol::types::{Mode, Origin, Request, SendMode};
+use glrs_protocol::types::{Mode, Origin, Request, SendMode, Spent};
 use glrs_protocol::{ErrorKind, RpcError, SessionId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// Most children of a turn at once; further calls wait for a place, in order.
-pub(super) const PLACES: usize = 4;
 
 /// The task that a session was made for.
 pub struct TaskLink {
@@ -196,8 +193,14 @@ impl Actor {
             return Err("The daemon is stopping: nothing new is begun.".to_owned());
         };
         // It is on record before it does anything: after a crash its end is recorded as well.
-        let child =
-            Child { child: handle.id.to_string(), call_id: call.clone(), title: task.title.clone(), outcome: None };
+        let child = Child {
+            child: handle.id.to_string(),
+            call_id: call.clone(),
+            title: task.title.clone(),
+            outcome: None,
+            usage: None,
+        };
+        self.trace_task(&child);
         self.note(&Record::Ran { call: call.clone() });
         let recorded = self.record(&entry(&child, &self.now()).into_iter().collect::<Vec<_>>());
         let synced = self.sync().await;
@@ -270,7 +273,9 @@ impl Actor {
         self.child_changed(i);
         let run = self.children.0.remove(i);
         self.withdraw_mirrored(&run);
-        entry(&run.over(), &self.now())
+        let over = run.over();
+        self.trace_task(&over);
+        entry(&over, &self.now())
     }
 
     /// The turn ends with children that run: each has an outcome all the same.
@@ -278,7 +283,9 @@ impl Actor {
         let at = self.now();
         let runs = std::mem::take(&mut self.children.0);
         runs.iter().for_each(|run| self.withdraw_mirrored(run));
-        runs.iter().filter_map(|run| entry(&run.over(), &at)).collect()
+        let over: Vec<Child> = runs.iter().map(Run::over).collect();
+        over.iter().for_each(|child| self.trace_task(child));
+        over.iter().filter_map(|child| entry(child, &at)).collect()
     }
 
     fn withdraw_mirrored(&self, run: &Run) {
@@ -375,6 +382,18 @@ impl Actor {
         }
     }
 
+    /// Tells the parent what it has used.
+    pub(super) fn task_spent(&self) {
+        let Some(task) = &self.task else { return };
+        let u = &self.summary.usage;
+        let spent = Spent { calls: u.calls, input: u.input, output: u.output, cached: u.cached, cost: u.cost };
+        task.up.send_if_modified(|s| {
+            s.spent = spent;
+            // Nobody waits for it: it is looked at when the task is over.
+            false
+        });
+    }
+
     /// Tells the parent which requests are open.
     pub(super) fn task_requests(&self) {
         let Some(task) = &self.task else { return };
@@ -395,6 +414,7 @@ impl Actor {
 
     /// The task is over. What it left running in the background ends with it: nobody looks after it.
     pub(super) fn task_over(&mut self, status: TurnStatus, words: String, steps: u32) {
+        self.task_spent();
         let Some(task) = self.task.take() else { return };
         self.jobs = super::jobs::Jobs::new(self.tmp.clone());
         let text = task.text;
@@ -408,12 +428,90 @@ impl Actor {
 impl Run {
     /// Its outcome: its own words for it where it came that far.
     fn over(&self) -> Child {
-        let status = self.standing.borrow().done.as_ref().map(|d| d.status);
+        let standing = self.standing.borrow();
+        let status = standing.done.as_ref().map(|d| d.status);
         Child {
             child: self.handle.id.to_string(),
             call_id: self.call.clone(),
             title: self.title.clone(),
             outcome: Some(status.unwrap_or(TurnStatus::Interrupted)),
+            usage: Some(standing.spent).filter(|s| *s != Spent::default()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Paths;
+    use crate::model::ModelSets;
+    use crate::registry::Registry;
+    use crate::store::Store;
+    use glrs_protocol::params::Send;
+
+    /// The clock goes on by itself while nothing else happens: a minute costs none.
+    #[tokio::test(start_paused = true)]
+    async fn a_task_whose_time_is_up_is_stopped_with_what_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("glrs");
+        let paths = Paths {
+            config: root.join("config.json"),
+            socket: root.join("s"),
+            legacy: dir.path().join("glorious/sessions"),
+            tmp: dir.path().join("tmp"),
+            root,
+        };
+        let store = Store::open(paths.clone()).unwrap();
+        let registry = Registry::new(store.clone(), paths.clone(), ModelSets::default());
+        let parent: SessionId = "cafe0001".parse().unwrap();
+        let (up, mut standing) = watch::channel(Standing::default());
+        let task = TaskLink {
+            parent: parent.clone(),
+            call: "c".to_owned(),
+            title: "t".to_owned(),
+            cancel: CancellationToken::new(),
+            heard: false,
+            up,
+            steps: None,
+            minutes: Some(1),
+            until: Some(Instant::now() + Duration::from_secs(60)),
+            text: String::new(),
+            rules: Rules::default(),
+            tmp: Arc::new(SessionTmp::new(registry.shared.scratch.clone(), parent)),
+        };
+        let new = NewSession {
+            cwd: dir.path().canonicalize().unwrap(),
+            model: Some("builtin/rehearsal".to_owned()),
+            variant: None,
+            mode: None,
+            env: crate::host::Env::default(),
+            task: Some(Box::new(task)),
+        };
+        let started = Instant::now();
+        let handle = (registry.shared.make_child)(new).unwrap();
+        let text = "slow 1000000 words".to_owned();
+        let p = Send { id: handle.id.clone(), text, mode: SendMode::Queue, key: None, attachments: Vec::new() };
+        let who = Who { client: 0, by: "task".to_owned() };
+        handle.tx.send(Box::new(Cmd::Send { who, p, reply: Box::new(|r| drop(r.unwrap())) })).await.unwrap();
+        let over = standing.wait_for(|s| s.done.is_some()).await.unwrap().clone();
+        let done = over.done.unwrap();
+        assert_eq!((done.status, done.words.as_str()), (TurnStatus::Interrupted, "its time of 1 min is up"));
+        assert!(done.text.starts_with("word1 word2"), "{}", done.text);
+        let took = started.elapsed().as_secs();
+        assert!((60..70).contains(&took), "{took} s");
+        // It is on record in its own log as well, which is there once it has said so.
+        let log = store.load(&handle.id).unwrap();
+        let kept: Vec<String> = (1..=log.len()).filter_map(|n| Some(log.entry(n).ok()??.get().to_owned())).collect();
+        assert!(kept.iter().any(|e| e.contains("its time of 1 min is up")), "{kept:?}");
+        assert!(kept.last().is_some_and(|e| e.contains("interrupted")), "{kept:?}");
+        let run = Run {
+            call: "c".to_owned(),
+            title: "t".to_owned(),
+            handle,
+            standing: standing.clone(),
+            requests: Vec::new(),
+            gone: false,
+        };
+        assert_eq!(run.over().outcome, Some(TurnStatus::Interrupted));
     }
 }

@@ -317,7 +317,8 @@ impl Actor {
             said.push(format!("this project sets {keys}, which count once you trust it: `glrs trust`"));
         }
         // What the session begins with; later it has its own.
-        if let Some(v) = self.config.config.variant.as_deref().filter(|_| self.log.is_empty() && self.variant.is_none())
+        if let Some(v) =
+            self.config.config.variant.as_deref().filter(|_| self.summary.last_close == 0 && self.variant.is_none())
             && let Some(why) = catalogue::named(v).and_then(|v| self.not_among(&v))
         {
             said.push(format!("variant: {why}; ignored"));

@@ -13,6 +13,10 @@ use glrs_protocol::entry::{Attachment, Entry};
 use glrs_protocol::message::{Message, Part, Role};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a disk may take to give the instruction files: a dead mount must not hold the session.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What came with messages, read now. The bytes go into the conversation itself: what becomes of the
 /// files afterwards changes nothing.
@@ -29,6 +33,18 @@ async fn taken_along(cwd: PathBuf, rows: &[Waiting]) -> Vec<Vec<Taken>> {
         tracing::error!(%error, "what came with a message was not read");
         Vec::new()
     })
+}
+
+/// The instruction files, read away from here.
+async fn instructions(root: PathBuf, cwd: PathBuf) -> prompt::Instructions {
+    let read = tokio::task::spawn_blocking(move || prompt::instructions(&root, &cwd));
+    match tokio::time::timeout(PATIENCE, read).await {
+        Ok(Ok(found)) => found,
+        _ => prompt::Instructions {
+            texts: Vec::new(),
+            left_out: vec!["the AGENTS.md files were not read: the disk does not answer".to_owned()],
+        },
+    }
 }
 
 impl Actor {
@@ -53,9 +69,16 @@ impl Actor {
     ) -> Vec<Arc<Message>> {
         let mut taken = taken_along(self.cwd.clone(), rows).await.into_iter();
         let mut notices = Vec::new();
-        let found = prompt::instructions(&self.config.root, &self.cwd);
-        let hash = super::sending::params_hash(&found.iter().map(|(_, t)| t.as_str()).collect::<Vec<_>>());
+        let found = match place {
+            true => instructions(self.config.root.clone(), self.cwd.clone()).await,
+            false => prompt::Instructions::default(),
+        };
+        let said = found.texts.iter().map(|(_, t)| t).chain(&found.left_out);
+        let hash = super::sending::params_hash(&said.map(String::as_str).collect::<Vec<_>>());
         let fresh = place && self.told.as_ref() != Some(&hash);
+        if fresh {
+            notices.extend(found.left_out.iter().map(|what| format!("({what})")));
+        }
         let mut reminders = rides;
         if place {
             reminders.extend(self.count_artifacts());
@@ -73,7 +96,7 @@ impl Actor {
             let first = i == 0 && fresh;
             let block = prompt::context_block(
                 first.then_some(self.cwd.as_path()),
-                if first { &found } else { &[] },
+                if first { &found.texts } else { &[] },
                 &files,
                 if i == 0 { &reminders } else { &[] },
             );

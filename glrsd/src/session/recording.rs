@@ -25,14 +25,11 @@ impl Actor {
         self.flush_at = None;
         let mut records = Vec::new();
         let pieces = self.running.iter_mut().flat_map(|r| &mut r.pieces).chain(self.shells.pieces_mut());
-        for p in pieces.filter(|p| p.flushed < p.text.len()) {
-            records.push(super::live::Record::Part {
-                of: p.of.clone(),
-                piece: p.kind,
-                call: p.call.clone(),
-                text: p.text[p.flushed..].to_owned(),
-            });
-            p.flushed = p.text.len();
+        for p in pieces {
+            if let Some(text) = p.unflushed() {
+                let (of, piece, call) = (p.of.clone(), p.kind, p.call.clone());
+                records.push(super::live::Record::Part { of, piece, call, text });
+            }
         }
         for r in &records {
             self.note(r);

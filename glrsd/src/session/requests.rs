@@ -10,13 +10,14 @@ use super::trace::Witness;
 use super::{Reply, Who};
 use crate::config;
 use crate::fold::summary::ResolvedEntry;
-use crate::policy::{self, Action, Effect, Rules, Verdict};
+use crate::policy::{self, Action, Around, Effect, Rules, Verdict};
 use crate::tools::{Answer, Ask};
 use glrs_protocol::entry::Entry;
 use glrs_protocol::event::{Event, RequestEvent, Resolved};
 use glrs_protocol::params;
 use glrs_protocol::types::{Decision, Phase, Request, RequestKind};
 use glrs_protocol::{ErrorKind, RpcError};
+use std::path::{Path, PathBuf};
 use tokio::sync::oneshot;
 
 /// An open request.
@@ -49,10 +50,11 @@ impl Answered {
 }
 
 impl Actor {
-    fn rules(&self) -> Rules {
+    /// The rules in force.
+    pub(super) fn rules(&self) -> Rules {
         let mut allow = self.config.config.allow.clone();
         allow.extend(self.summary.rules.iter().cloned());
-        allow.extend(config::allowed(&self.shared.store.allowed(), &self.config.root));
+        allow.extend(config::allowed(&self.shared.store.allowed(), &self.config.root, &self.cwd));
         let mut deny = self.config.config.deny.clone();
         if let Some(rules) = self.task_rules() {
             allow.extend(rules.allow.iter().cloned());
@@ -61,12 +63,32 @@ impl Actor {
         Rules { allow, deny }
     }
 
+    /// What rules count from here, and what is guarded: our own configuration and data decide what
+    /// runs unasked, wherever they lie.
+    pub(super) fn around(&self) -> Around {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let home = self.env.get("HOME").map(PathBuf::from).filter(|h| h.is_absolute());
+        let mut homes: Vec<PathBuf> = home.into_iter().flat_map(|h| [real(&h), h]).collect();
+        homes.dedup();
+        let paths = &self.shared.paths;
+        let mut guarded = vec![real(&paths.root)];
+        if let (Some(dir), Some(name)) = (paths.config.parent().map(real), paths.config.file_name()) {
+            // Who works in that directory is not to be asked about each file in it.
+            guarded.push(if self.cwd.starts_with(&dir) { dir.join(name) } else { dir });
+        }
+        // The file itself may be a link, as with those who keep such files elsewhere.
+        guarded.push(real(&paths.config));
+        Around { cwd: self.cwd.clone(), homes, guarded }
+    }
+
     /// A tool asks: the policy answers, or a person is asked.
     pub(super) async fn asked(&mut self, call: String, tool: String, ask: Ask, answer: oneshot::Sender<Answer>) {
         let request = match ask {
-            Ask::Permission { effect, title, body } => {
+            Ask::Permission { effect, asked, title, body } => {
                 let acts = !matches!(effect, Effect::Read(..) | Effect::None);
-                let (rules, action) = (self.rules(), Action { tool: &tool, effect: effect.clone(), cwd: &self.cwd });
+                let (rules, around) = (self.rules(), self.around());
+                let asked = asked.as_deref();
+                let action = Action { tool: &tool, effect: effect.clone(), asked, around: &around };
                 match policy::decide(self.mode, &rules, &action) {
                     Verdict::Run => {
                         let (by, rule) = policy::reason(self.mode, &rules, &action);
@@ -219,9 +241,9 @@ impl Actor {
     /// Keeps a rule for the other sessions of the project. Where the disk does not take it, it holds
     /// for this one, whose log has it.
     async fn remember_rule(&mut self, rule: String) {
-        let (store, root) = (self.shared.store.clone(), self.config.root.clone());
+        let (store, root, cwd) = (self.shared.store.clone(), self.config.root.clone(), self.cwd.clone());
         let kept = tokio::task::spawn_blocking(move || {
-            store.change_allowed(|text| config::with_allowed(text, &root, &rule)).map_err(|e| e.to_string())
+            store.change_allowed(|text| config::with_allowed(text, &root, &cwd, &rule)).map_err(|e| e.to_string())
         });
         if let Err(e) = kept.await.unwrap_or_else(|e| Err(e.to_string())) {
             tracing::warn!(session = %self.id, error = e, "a rule could not be remembered for its project");
@@ -231,6 +253,7 @@ impl Actor {
     /// Withdraws every open request: its turn is over.
     pub(super) fn withdraw_all(&mut self) {
         for open in std::mem::take(&mut self.requests) {
+            self.trace(&Witness::Withdrawn { tool: &open.request.tool, request: &open.request.request });
             self.note(&Record::Resolved { id: open.request.request.clone() });
             self.publish(&Event::Resolved(Resolved {
                 request: open.request.request,

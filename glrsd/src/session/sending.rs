@@ -121,7 +121,8 @@ impl Actor {
                 row: self.queue.number(),
                 version: 1,
                 by: who.by,
-                mode: if p.mode == SendMode::Steer && self.running.is_some() {
+                // A turn that is being stopped takes none any more.
+                mode: if p.mode == SendMode::Steer && self.running.as_ref().is_some_and(|r| r.stopping.is_none()) {
                     SendMode::Steer
                 } else {
                     SendMode::Queue
@@ -355,14 +356,17 @@ impl Actor {
         }
     }
 
-    /// Puts undelivered steers in front of the queue as ordinary rows.
+    /// Puts undelivered steers in front of the queue as ordinary rows; behind what came after them
+    /// and stands there already, since it stopped the turn to run next.
     pub(super) fn requeue_steers(&mut self) {
         let steers = self.queue.steers();
         if steers.is_empty() {
             return;
         }
         self.queue.rows.retain(|w| w.row.mode != SendMode::Steer);
-        for (i, mut w) in steers.into_iter().enumerate() {
+        let first = steers.iter().map(|w| w.row.row).min().unwrap_or(0);
+        let before = self.queue.rows.iter().take_while(|w| w.row.row > first).count();
+        for (i, mut w) in (before..).zip(steers) {
             w.row.mode = SendMode::Queue;
             w.row.version += 1;
             self.note(&Record::Row { at: i as u64, w: w.clone() });

@@ -6,19 +6,26 @@
 
 use super::actor::Actor;
 use super::live::Record;
-use super::running::Stopping;
+use super::running::{CallState, Running, Stopping};
 use super::turning::{failure_words, turn_entry};
 use crate::model::{Failure, FailureKind};
+use crate::store::Store;
+use crate::tools::clip;
+use glrs_protocol::SessionId;
 use glrs_protocol::entry::{self, Entry, TurnStatus};
 use glrs_protocol::message::{Message, Part, Role};
 use glrs_protocol::params::InterruptResult;
 use glrs_protocol::types::PieceKind;
+use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long an interrupted turn may take to wind up before it is ended by force. Esc is answered
 /// within 200 ms even when a provider or a tool is silent.
 const GRACE: Duration = Duration::from_millis(150);
+
+/// How long keeping what broken calls have shown may take in all.
+const KEEPING: Duration = Duration::from_millis(30);
 
 /// What the model reads where a turn was interrupted.
 const INTERRUPTED: &str = "[The turn above was interrupted before it was finished.]";
@@ -51,6 +58,41 @@ pub(super) enum End {
     Disk,
     /// A fault of the daemon.
     Internal,
+}
+
+/// What calls that have no result have shown: the call, the text, and whether it is all of it.
+fn broken_output(r: &Running) -> Vec<(String, String, bool)> {
+    let broken = r.calls.iter().filter(|c| c.output.is_none());
+    let piece = |c: &CallState| r.pieces.iter().find(|p| p.call.as_deref() == Some(&c.call.id));
+    broken.filter_map(|c| piece(c).map(|p| (c.call.id.clone(), p.shown(), p.gone == 0))).collect()
+}
+
+/// Clips what calls have shown, and keeps all of it beside the session where it is too much. A disk
+/// that is slow keeps nobody waiting: then nothing is named that has it.
+async fn keep_broken(
+    store: Store,
+    id: SessionId,
+    shown: Vec<(String, String, bool)>,
+    most: Duration,
+) -> HashMap<String, (String, Option<String>)> {
+    let mut all = HashMap::new();
+    let until = Instant::now() + most;
+    for (call, shown, whole) in shown {
+        let (text, cut) = clip::clip(&shown, crate::turn::RESULT_CHARS - 200);
+        let mut blob = None;
+        if cut {
+            let (store, id) = (store.clone(), id.clone());
+            let put = tokio::task::spawn_blocking(move || store.put_blob(&id, shown.as_bytes()));
+            blob = tokio::time::timeout_at(until, put).await.ok().and_then(Result::ok).and_then(Result::ok);
+        }
+        let text = match &blob {
+            Some(hash) => clip::name_blob(&text, hash, whole),
+            None if cut => clip::no_blob(&text),
+            None => text,
+        };
+        all.insert(call, (text, blob));
+    }
+    all
 }
 
 impl Actor {
@@ -115,13 +157,13 @@ impl Actor {
                 .push((Entry::Assistant(entry::Assistant { text: p.text, partial: true, at: at.clone() }), Some(p.of)));
         }
         entries.extend(self.children_over().into_iter().map(|e| (e, None)));
+        let mut kept = keep_broken(self.shared.store.clone(), self.id.clone(), broken_output(&r), KEEPING).await;
         // Calls that have no result are entries of their own, those that had not begun as well: the
         // model is told of each.
         for c in r.calls.iter().filter(|c| c.output.is_none()) {
             let detail = if c.started.is_some() { c.detail.clone() } else { self.detail_of(&c.call) };
             let of = r.tools.iter().find(|t| t.call_id == c.call.id).map(|t| t.of.clone());
-            let shown = r.pieces.iter().find(|p| p.call.as_deref() == Some(&c.call.id)).map(|p| p.text.clone());
-            let text = crate::tools::clip::clip_plain(&shown.unwrap_or_default(), crate::turn::RESULT_CHARS - 200);
+            let (text, blob) = kept.remove(&c.call.id).unwrap_or_default();
             let result = if text.is_empty() { BROKEN_CALL.to_owned() } else { format!("{text}\n[{BROKEN_CALL}]") };
             let tool = entry::Tool {
                 name: c.call.name.clone(),
@@ -131,11 +173,13 @@ impl Actor {
                 input: Some(c.call.input.clone()),
                 result: Some(result),
                 call_id: Some(c.call.id.clone()),
+                blob,
                 at: at.clone(),
                 ..entry::Tool::default()
             };
             entries.push((Entry::Tool(tool), of));
         }
+        self.trace_broken(&r);
         if r.calls.is_empty() {
             messages.extend(r.assistant.take());
         } else {
@@ -260,5 +304,39 @@ impl Actor {
                 Some(FAILED),
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Paths;
+
+    #[tokio::test]
+    async fn what_a_broken_call_has_shown_is_clipped_and_the_rest_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("glrs");
+        let paths = Paths {
+            config: root.join("config.json"),
+            socket: root.join("s"),
+            legacy: dir.path().join("glorious/sessions"),
+            tmp: dir.path().join("tmp"),
+            root,
+        };
+        let store = Store::open(paths).unwrap();
+        let id: SessionId = "cafe0001".parse().unwrap();
+        let long = "x".repeat(50_000);
+        let call = |name: &str, text: &str, whole| (name.to_owned(), text.to_owned(), whole);
+        let shown = vec![call("short", "a few words", true), call("long", &long, true), call("part", &long, false)];
+        let kept = keep_broken(store.clone(), id.clone(), shown.clone(), Duration::from_secs(60)).await;
+        assert_eq!(kept["short"], ("a few words".to_owned(), None));
+        let (text, blob) = &kept["long"];
+        let hash = blob.as_deref().unwrap();
+        assert!(text.len() < 30_000 && text.contains(&format!("the whole is in blob {hash}")));
+        assert_eq!(store.get_blob(&id, hash).unwrap().unwrap(), long.as_bytes());
+        assert!(kept["part"].0.contains("all that was kept") && !kept["part"].0.contains("whole"));
+        // A disk that takes too long: what is clipped names nothing that has the rest.
+        let kept = keep_broken(store, id, shown, Duration::ZERO).await;
+        assert!(kept["long"].0.contains("characters left out …]") || kept["long"].1.is_some());
     }
 }

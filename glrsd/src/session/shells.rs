@@ -21,7 +21,6 @@ use glrs_protocol::{ErrorKind, RpcError};
 use serde_json::value::{RawValue, to_raw_value};
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Most commands of people that run at once in a session.
@@ -185,14 +184,7 @@ impl Actor {
         let call = ToolCall { id: run.call.clone(), name: TOOL.to_owned(), input: input(&run.command), refused: None };
         // Ends by itself: by the command's end, by time, or with its token, which goes with the session.
         tokio::spawn(async move { turn.run_one(call).await });
-        let piece = Piece {
-            of: run.of.clone(),
-            kind: PieceKind::Tool,
-            call: Some(run.call.clone()),
-            text: String::new(),
-            flushed: 0,
-            started: Instant::now(),
-        };
+        let piece = Piece::new(run.of.clone(), PieceKind::Tool, Some(&run.call));
         let detail = crate::fold::summary::title_line(&run.command);
         self.shells.running.push(Running { run, detail, piece, _guard: stop.clone().drop_guard(), stop });
     }

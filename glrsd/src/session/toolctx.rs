@@ -4,12 +4,12 @@
 //! it keeps goes to the store. A tool never touches the session itself.
 
 use super::artifacts;
-use super::children::PLACES;
 use super::jobs::JobsDoor;
 use super::toolenv::ToolEnv;
 use crate::config;
 use crate::host::Env;
 use crate::host::sandbox::Sandbox;
+use crate::policy::{Around, Fence};
 use crate::store::Store;
 use crate::tools::task::{Child, Task};
 use crate::tools::{Answer, ArtifactCall, Ask, Kept, Left, ToolCtx};
@@ -47,12 +47,18 @@ pub struct TurnDoor {
     pub user: u64,
     /// Files seen.
     pub seen: Seen,
+    /// Rules that forbid, and what they count from.
+    pub deny: Arc<[String]>,
+    /// Where it happens.
+    pub around: Arc<Around>,
     /// What commands are kept to.
     pub sandbox: Option<config::Sandbox>,
     /// What runs in the background.
     pub jobs: JobsDoor,
-    /// Places for sessions that do tasks.
+    /// Places for sessions that do tasks, and how many there are.
     pub places: Arc<Semaphore>,
+    /// See `places`.
+    pub parallel: usize,
     /// The actor.
     pub events: mpsc::Sender<Event>,
 }
@@ -65,11 +71,6 @@ pub struct CallDoor {
     pub call: String,
     /// The tool.
     pub tool: String,
-}
-
-/// Places for the sessions that do tasks for a turn.
-pub fn places() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(PLACES))
 }
 
 fn blocking(f: impl FnOnce() -> Result<String, String> + Send + 'static) -> BoxFuture<'static, Result<String, String>> {
@@ -142,6 +143,10 @@ impl ToolCtx for CallDoor {
         self.turn.timeout_ms
     }
 
+    fn fence(&self) -> Fence {
+        Fence::new(self.turn.deny.iter(), &self.tool, &self.turn.around)
+    }
+
     fn sandbox(&self) -> Option<Sandbox> {
         let sandbox = self.turn.sandbox?;
         Some(Sandbox { writable: vec![self.turn.cwd.clone(), self.turn.env.tmp()], network: sandbox.network })
@@ -201,7 +206,7 @@ impl ToolCtx for CallDoor {
             let place = match self.turn.places.clone().try_acquire_owned() {
                 Ok(place) => place,
                 Err(_) => {
-                    self.emit(&format!("waits: {PLACES} tasks run already\n")).await;
+                    self.emit(&format!("waits: {} tasks run already\n", self.turn.parallel)).await;
                     tokio::select! {
                         () = self.turn.cancel.cancelled() => return Err(gone()),
                         place = self.turn.places.clone().acquire_owned() => place.map_err(|_| gone())?,

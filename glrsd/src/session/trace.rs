@@ -9,7 +9,7 @@ use super::running::Running;
 use crate::model::{Failure, Reply, Stop};
 use crate::store::Store;
 use crate::turn::Ended;
-use glrs_protocol::entry::TurnStatus;
+use glrs_protocol::entry::{Child, TurnStatus};
 use glrs_protocol::params::{TraceRead, TraceResult};
 use glrs_protocol::types::Retry;
 use glrs_protocol::{ErrorKind, RpcError};
@@ -57,6 +57,12 @@ pub(super) enum Witness<'a> {
     },
     /// A person was asked.
     Asked { tool: &'a str, request: &'a str },
+    /// A request was withdrawn: its turn ended before anyone answered.
+    Withdrawn { tool: &'a str, request: &'a str },
+    /// A call has no result: esc or the end of its turn broke it, or came before it had begun.
+    Broken { tool: &'a str, ms: u64, begun: bool },
+    /// A session was started to do a task, or its task has ended.
+    Task { child: &'a str, what: &'a str },
     /// Something was decided about making room.
     Compaction { what: &'a str, tokens: u64 },
 }
@@ -124,6 +130,18 @@ impl Actor {
     pub(super) fn trace_turn(&self, r: &Running, status: TurnStatus) {
         let ms = r.started.elapsed().as_millis() as u64;
         self.trace(&Witness::Turn { user: r.user, status: status.as_str(), steps: r.step, ms });
+    }
+
+    pub(super) fn trace_broken(&self, r: &Running) {
+        for c in r.calls.iter().filter(|c| c.output.is_none()) {
+            let ms = c.started.map_or(0, |started| started.elapsed().as_millis() as u64);
+            self.trace(&Witness::Broken { tool: &c.call.name, ms, begun: c.started.is_some() });
+        }
+    }
+
+    pub(super) fn trace_task(&self, child: &Child) {
+        let what = child.outcome.as_ref().map_or("started", |s| s.as_str());
+        self.trace(&Witness::Task { child: &child.child, what });
     }
 
     pub(super) fn trace_compaction(&self, what: &str) {

@@ -358,7 +358,7 @@ impl Actor {
             })
             .collect();
         // What was short enough to be whole before the journal had anything of it needs no mark there.
-        let journalled: Vec<String> = r.pieces.iter().filter(|p| p.flushed > 0).map(|p| p.of.clone()).collect();
+        let journalled: Vec<String> = r.pieces.iter().filter(|p| p.journalled()).map(|p| p.of.clone()).collect();
         let piece = r.take_piece(PieceKind::Reasoning, None);
         if !thought.trim().is_empty() {
             let elapsed = piece.as_ref().map_or(0, |p| p.started.elapsed().as_millis() as u64);

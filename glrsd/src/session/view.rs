@@ -164,6 +164,7 @@ impl Actor {
     }
 
     pub(super) fn publish_usage(&mut self) {
+        self.task_spent();
         let usage = self.usage();
         if self.shown_usage.as_ref() != Some(&usage) {
             self.shown_usage = Some(usage.clone());

@@ -22,14 +22,21 @@ use tokio::time::Instant;
 
 /// How long the pipe may stay open after the process has ended.
 const GRACE: Duration = Duration::from_millis(250);
-/// How long a call that is stopped waits for the process to take its leave.
-const FAREWELL: Duration = Duration::from_millis(200);
+/// How long a call that esc stops waits for the process to take its leave: less than the turn is
+/// given to wind up, so that what came is kept. The process itself has [`PATIENCE`].
+const FAREWELL: Duration = Duration::from_millis(60);
+/// How long one waits whose time is over: nobody is in a hurry.
+const OVERTIME: Duration = Duration::from_millis(500);
 /// Bytes read at once.
 const CHUNK: usize = 64 * 1024;
 /// How long a command that is to run in the background is watched for an early end.
 const FIRST_LOOK: Duration = Duration::from_millis(500);
 /// How often, and how long apart, the rest of a group is looked at that may just be ending.
 const LAST_LOOKS: (u32, Duration) = (10, Duration::from_millis(10));
+
+/// What is said of a process that is in no group of ours any more, and that nobody ends.
+const ESCAPED: &str = "\n[something it started made a session of its own and still holds its output, which is \
+                       read no further: it is not listed here, and does not end with the session]";
 
 /// Runs a command.
 #[derive(Debug)]
@@ -139,6 +146,8 @@ enum Stop {
 /// What came of a call's process.
 struct Seen {
     text: String,
+    /// So many bytes of it were dropped.
+    left_out: usize,
     status: Option<ExitStatus>,
     stop: Option<Stop>,
     /// The pipe, while someone still holds its other end.
@@ -171,7 +180,7 @@ async fn follow(ctx: &dyn ToolCtx, mut running: Running, mut pipe: pipe::Receive
                 }
                 stop = Some(Stop::TimedOut);
                 running.terminate();
-                last = Some(Instant::now() + FAREWELL);
+                last = Some(Instant::now() + OVERTIME);
             }
             ended = running.wait(), if status.is_none() => {
                 // A process that cannot be waited for is as good as ended.
@@ -193,23 +202,28 @@ async fn follow(ctx: &dyn ToolCtx, mut running: Running, mut pipe: pipe::Receive
         ctx.emit(&rest).await;
         output.push(&rest);
     }
-    let seen = Seen { text: output.finish(), status, stop, open: open.then_some(pipe) };
+    let left_out = output.left_out();
+    let seen = Seen { text: output.finish(), left_out, status, stop, open: open.then_some(pipe) };
     conclude(ctx, running, seen, plan).await
 }
 
 /// Words the result, and ends or hands over what is left of the group.
 async fn conclude(ctx: &dyn ToolCtx, running: Running, seen: Seen, plan: &Plan) -> Outcome {
-    let Seen { mut text, status, stop, open } = seen;
+    let Seen { mut text, left_out, status, stop, open } = seen;
     if text.is_empty() {
         text.push_str("(no output)");
     }
     if !text.ends_with('\n') {
         text.push('\n');
     }
+    let gone = match status {
+        Some(_) if !running.is_alive() => "ended".to_owned(),
+        _ => format!("told to end, and has {} s for it", PATIENCE.as_secs()),
+    };
     let end = match (stop, status) {
-        (Some(Stop::Interrupted), _) => "[interrupted; the process group was ended]".to_owned(),
+        (Some(Stop::Interrupted), _) => format!("[interrupted; the process group was {gone}]"),
         (Some(Stop::TimedOut), _) => {
-            format!("[timed out after {} ms; the process group was ended]", plan.limit.as_millis())
+            format!("[timed out after {} ms; the process group was {gone}]", plan.limit.as_millis())
         }
         (None, Some(status)) => match (status.code(), status.signal()) {
             (Some(code), _) => format!("[exit code {code}]"),
@@ -222,7 +236,13 @@ async fn conclude(ctx: &dyn ToolCtx, running: Running, seen: Seen, plan: &Plan) 
     text.push_str(&end);
     let mut ok = stop.is_none() && status.map_or(plan.background, |s| s.success());
     if stop.is_some() {
-        running.end(PATIENCE);
+        match open {
+            Some(pipe) => running.end_unheard(pipe, PATIENCE),
+            None => running.end(PATIENCE),
+        }
+    } else if status.is_some() && open.is_some() && !running.is_alive() {
+        running.release();
+        text.push_str(ESCAPED);
     } else if open.is_some() || status.is_none() || outlives(&running).await {
         let group = running.group();
         let holds = if open.is_some() && status.is_some() { " and holds its output" } else { "" };
@@ -245,7 +265,7 @@ async fn conclude(ctx: &dyn ToolCtx, running: Running, seen: Seen, plan: &Plan) 
     } else {
         running.release();
     }
-    Outcome { ok, result: text, ..Outcome::default() }
+    Outcome { ok, result: text, left_out, ..Outcome::default() }
 }
 
 /// Whether something of a group goes on after its leader: a pipeline's other ends take a moment.
@@ -319,6 +339,7 @@ mod tests {
         assert!(out.result.len() <= crate::tools::MAX_RESULT);
         assert!(out.result.starts_with("first\n") && out.result.ends_with("last\n[exit code 0]"));
         assert!(out.result.contains("bytes left out"));
+        assert!(out.left_out > 20_000_000, "{}", out.left_out);
     }
 
     #[tokio::test]
@@ -404,6 +425,38 @@ mod tests {
         assert!(!out.ok);
         assert!(took < PATIENCE, "{took:?}");
         becomes_gone(pid).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_interrupted_may_tidy_up_and_is_asked_once() {
+        let ctx = TestCtx::new();
+        let command = "trap 'echo asked >> asked; sleep 0.5; echo last words; : > saved; exit' TERM; echo $$; \
+                       while :; do sleep 0.02; done";
+        let (out, pid, _) = cancelled(&ctx, command).await;
+        assert!(!out.ok && out.result.starts_with(&format!("{pid}\n")), "{}", out.result);
+        assert!(
+            out.result.contains("[interrupted; the process group was told to end") && !ctx.path("saved").exists(),
+            "{}",
+            out.result
+        );
+        becomes_gone(pid).await;
+        assert!(ctx.path("saved").exists());
+        assert_eq!(ctx.read("asked"), "asked\n");
+    }
+
+    #[tokio::test]
+    async fn what_leaves_its_group_is_said_to_stay() {
+        let ctx = TestCtx::new();
+        if run(&ctx, "command -v setsid").await.ok {
+            let out =
+                run(&ctx, "setsid -f sh -c 'echo $$ > pid; exec sleep 300'; while [ ! -s pid ]; do sleep 0.01; done")
+                    .await;
+            let pid: i32 = ctx.read("pid").trim().parse().unwrap();
+            let gone = rustix::process::Pid::from_raw(pid).unwrap();
+            rustix::process::kill_process(gone, rustix::process::Signal::KILL).unwrap();
+            assert!(out.ok && out.result.contains("does not end with the session"), "{}", out.result);
+            assert!(!out.result.contains("[job ") && ctx.left().is_empty());
+        }
     }
 
     #[tokio::test]

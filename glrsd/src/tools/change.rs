@@ -117,7 +117,8 @@ async fn try_apply(ctx: &dyn ToolCtx, target: Target, after: Vec<u8>, done: &str
     let diff = files::blocking(ctx, move |_| unified(&name, old.as_deref(), &new)).await?;
 
     let verb = if before.is_some() { "change" } else { "create" };
-    files::permit(ctx, Effect::Write(vec![path.clone()]), format!("{verb} {shown}"), diff.clone()).await?;
+    let effect = Effect::Write(vec![path.clone()]);
+    files::permit_file(ctx, effect, Some(asked.clone()), format!("{verb} {shown}"), diff.clone()).await?;
 
     let kept = match &before {
         Some(b) => Some(ctx.keep(&b.bytes).await.map_err(|e| {
@@ -148,7 +149,13 @@ async fn try_apply(ctx: &dyn ToolCtx, target: Target, after: Vec<u8>, done: &str
     };
     let entries = Entry::custom("glrs:files", &change, &clock::now()).into_iter().collect();
     let plural = if lines == 1 { "" } else { "s" };
-    Ok(Outcome { ok: true, result: format!("{done} {shown} ({lines} line{plural})."), diff: Some(diff), entries })
+    Ok(Outcome {
+        ok: true,
+        result: format!("{done} {shown} ({lines} line{plural})."),
+        diff: Some(diff),
+        entries,
+        left_out: 0,
+    })
 }
 
 /// The diff people judge by.

@@ -37,9 +37,11 @@ pub fn clip(text: &str, max: usize) -> (String, bool) {
     (format!("{}{note}{}", &text[..head_end], &text[tail_start..]), true)
 }
 
-/// Names the blob that has the whole in the note of a cut text.
-pub fn name_blob(clipped: &str, blob: &str) -> String {
-    fill(clipped, &format!("; the whole is in blob {blob}"))
+/// Names the blob that has the whole in the note of a cut text; `whole` says whether it has, or only
+/// what was kept of more.
+pub fn name_blob(clipped: &str, blob: &str, whole: bool) -> String {
+    let what = if whole { "the whole is" } else { "all that was kept, head and tail, is" };
+    fill(clipped, &format!("; {what} in blob {blob}"))
 }
 
 /// Takes the place for the name out of the note, for a text whose whole is kept nowhere.
@@ -75,7 +77,9 @@ mod tests {
         let text = format!("HEAD{}TAIL", "é".repeat(50_000));
         let (cut, clipped) = clip(&text, RESULT_CHARS);
         assert!(clipped && cut.starts_with("HEAD") && cut.ends_with("TAIL"));
-        let named = name_blob(&cut, &"a".repeat(64));
+        let named = name_blob(&cut, &"a".repeat(64), true);
+        let kept = name_blob(&cut, &"a".repeat(64), false);
+        assert!(kept.contains("; all that was kept, head and tail, is in blob aaaa") && !kept.contains("whole"));
         assert!(
             named.contains(&format!("20208 of 50008 characters left out; the whole is in blob {} …]", "a".repeat(64)))
         );
@@ -93,7 +97,7 @@ mod tests {
             prop_assert!(cut.chars().count() <= max);
             prop_assert_eq!(clipped, text.chars().count() > max);
             if max >= NOTE {
-                prop_assert!(name_blob(&cut, &"a".repeat(64)).chars().count() <= max);
+                prop_assert!(name_blob(&cut, &"a".repeat(64), false).chars().count() <= max);
             }
         }
     }

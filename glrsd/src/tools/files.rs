@@ -123,10 +123,21 @@ pub(super) fn interrupted() -> Outcome {
 
 /// Asks whether an effect may happen. The error is what the model is told when it may not.
 pub(super) async fn permit(ctx: &dyn ToolCtx, effect: Effect, title: String, body: String) -> Result<(), Outcome> {
+    permit_file(ctx, effect, None, title, body).await
+}
+
+/// The same for a file, which was asked for by this path.
+pub(super) async fn permit_file(
+    ctx: &dyn ToolCtx,
+    effect: Effect,
+    asked: Option<PathBuf>,
+    title: String,
+    body: String,
+) -> Result<(), Outcome> {
     let answer = tokio::select! {
         biased;
         () = ctx.cancel().cancelled() => return Err(interrupted()),
-        answer = ctx.ask(Ask::Permission { effect, title, body }) => answer,
+        answer = ctx.ask(Ask::Permission { effect, asked, title, body }) => answer,
     };
     match answer {
         Answer { decision: Decision::Allow | Decision::Always, .. } => Ok(()),

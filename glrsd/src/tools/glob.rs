@@ -2,7 +2,7 @@
 //!
 //! Owns: its words and its limits. What is looked at is `walk`'s.
 
-use super::walk::{self, Names, walk};
+use super::walk::{self, Names, Root, walk};
 use super::{Outcome, PAGE_CHARS, Tool, ToolCtx, ToolSpec, files, input, spec};
 use crate::policy::Effect;
 use futures_util::future::BoxFuture;
@@ -61,29 +61,35 @@ impl Tool for Glob {
 async fn glob(ctx: &dyn ToolCtx, input: &RawValue) -> Result<Outcome, Outcome> {
     let input: Input = input::parse("glob", EXPECTED, input)?;
     let root = walk::root(ctx, input.path.as_deref()).await?;
-    let names = Names::new(&input.pattern, &root)?;
-    let title = input::one_line(&format!("find {} in {}", input.pattern, files::shown(&root, ctx.cwd())));
-    files::permit(ctx, Effect::Read(vec![root.clone()]), title, String::new()).await?;
+    let names = Names::new(&input.pattern, &root.path)?;
+    let title = input::one_line(&format!("find {} in {}", input.pattern, files::shown(&root.path, ctx.cwd())));
+    let effect = Effect::Read(vec![root.path.clone()]);
+    files::permit_file(ctx, effect, Some(root.asked.clone()), title, String::new()).await?;
     let cwd = ctx.cwd().to_path_buf();
     let found = files::blocking(ctx, move |stop| find(&root, &cwd, &names, stop)).await?;
     Ok(Outcome::ok(found))
 }
 
-fn find(root: &Path, cwd: &Path, names: &Names, stop: &CancellationToken) -> String {
+fn find(root: &Root, cwd: &Path, names: &Names, stop: &CancellationToken) -> String {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
-    for entry in walk(root, names.hidden) {
+    let mut forbidden = 0;
+    for entry in walk(&root.path, names.hidden) {
         if found.len() >= KEEP || stop.is_cancelled() {
             break;
         }
         let Ok(entry) = entry else { continue };
-        if entry.file_type().is_some_and(|t| !t.is_dir()) && names.is_match(entry.path(), root) {
+        if entry.file_type().is_some_and(|t| !t.is_dir()) && names.is_match(entry.path(), &root.path) {
+            if root.keeps_out(entry.path()) {
+                forbidden += 1;
+                continue;
+            }
             let time = entry.metadata().ok().and_then(|m| m.modified().ok()).unwrap_or(SystemTime::UNIX_EPOCH);
             found.push((time, entry.into_path()));
         }
     }
     found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     if found.is_empty() {
-        return "No files.\n".to_owned();
+        return format!("No files.\n{}", walk::left_out(forbidden));
     }
     let mut out = String::new();
     let (mut shown, mut chars) = (0, 0);
@@ -104,6 +110,7 @@ fn find(root: &Path, cwd: &Path, names: &Names, stop: &CancellationToken) -> Str
             found.len()
         ));
     }
+    out.push_str(&walk::left_out(forbidden));
     out
 }
 
@@ -163,5 +170,16 @@ mod tests {
             assert!(!out.ok && !out.result.is_empty(), "{input}");
             Glob.detail(&raw(&input));
         }
+    }
+    #[tokio::test]
+    async fn what_a_rule_forbids_to_read_is_left_out_and_counted() {
+        let ctx = TestCtx::new();
+        ctx.write("a.txt", "");
+        ctx.write("secret/b.txt", "");
+        ctx.forbid(&["read(secret/**)"]);
+        let want = "a.txt\n\n[1 file was left out: a rule forbids reading it.]\n";
+        assert_eq!(run(&Glob, &ctx, json!({"pattern": "**/*.txt"})).await.result, want);
+        let want = "No files.\n\n[1 file was left out: a rule forbids reading it.]\n";
+        assert_eq!(run(&Glob, &ctx, json!({"pattern": "*", "path": "secret"})).await.result, want);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns: its words and its limits. What is looked at is `walk`'s.
 
-use super::walk::{self, Names, walk};
+use super::walk::{self, Names, Root, walk};
 use super::{Outcome, PAGE_CHARS, Tool, ToolCtx, ToolSpec, files, input, spec};
 use crate::policy::Effect;
 use futures_util::future::BoxFuture;
@@ -82,12 +82,13 @@ async fn grep(ctx: &dyn ToolCtx, input: &RawValue) -> Result<Outcome, Outcome> {
         .map_err(|e| Outcome::error(format!("The pattern is no regular expression: {e}")))?;
     let root = walk::root(ctx, input.path.as_deref()).await?;
     let names = match input.glob.as_deref().filter(|g| !g.trim().is_empty()) {
-        Some(glob) => Some(Names::new(glob, &root)?),
+        Some(glob) => Some(Names::new(glob, &root.path)?),
         None => None,
     };
-    let shown = files::shown(&root, ctx.cwd());
+    let shown = files::shown(&root.path, ctx.cwd());
     let title = input::one_line(&format!("search {shown} for {}", input.pattern));
-    files::permit(ctx, Effect::Read(vec![root.clone()]), title, String::new()).await?;
+    let effect = Effect::Read(vec![root.path.clone()]);
+    files::permit_file(ctx, effect, Some(root.asked.clone()), title, String::new()).await?;
     let limit = input.limit.unwrap_or(LIMIT).clamp(1, MAX_LIMIT);
     let cwd = ctx.cwd().to_path_buf();
     let found = files::blocking(ctx, move |stop| search(&root, &cwd, &matcher, names.as_ref(), limit, stop)).await?;
@@ -95,7 +96,7 @@ async fn grep(ctx: &dyn ToolCtx, input: &RawValue) -> Result<Outcome, Outcome> {
 }
 
 fn search(
-    root: &Path,
+    root: &Root,
     cwd: &Path,
     matcher: &RegexMatcher,
     names: Option<&Names>,
@@ -109,14 +110,19 @@ fn search(
         .build();
     let mut hits = Hits { out: String::new(), chars: 0, count: 0, limit, full: false, name: String::new(), stop };
     let mut unread: Vec<PathBuf> = Vec::new();
-    for entry in walk(root, names.is_some_and(|n| n.hidden)) {
+    let mut forbidden = 0;
+    for entry in walk(&root.path, names.is_some_and(|n| n.hidden)) {
         if hits.full || stop.is_cancelled() {
             break;
         }
         let Ok(entry) = entry else { continue };
         let wanted = entry.file_type().is_some_and(|t| t.is_file())
-            && names.is_none_or(|names| names.is_match(entry.path(), root));
+            && names.is_none_or(|names| names.is_match(entry.path(), &root.path));
         if !wanted {
+            continue;
+        }
+        if root.keeps_out(entry.path()) {
+            forbidden += 1;
             continue;
         }
         hits.name = files::shown(entry.path(), cwd);
@@ -138,6 +144,7 @@ fn search(
         let first = files::shown(first, cwd);
         out.push_str(&format!("\n[{} files could not be read, such as {first}.]\n", unread.len()));
     }
+    out.push_str(&walk::left_out(forbidden));
     out
 }
 
@@ -214,6 +221,25 @@ mod tests {
             assert_eq!((out.ok, out.result.as_str()), (true, want), "{input}");
         }
         assert!(ctx.effects().iter().all(|e| matches!(e, Effect::Read(_))));
+    }
+
+    #[tokio::test]
+    async fn what_a_rule_forbids_to_read_is_left_out_and_counted() {
+        let ctx = TestCtx::new();
+        for name in ["a.txt", "secret/b.txt", "sub/c.pem", "sub/d.txt"] {
+            ctx.write(name, "key\n");
+        }
+        std::os::unix::fs::symlink("sub", ctx.path("link")).unwrap();
+        ctx.forbid(&["read(secret/**)", "read(*.pem)", "write(a.txt)"]);
+        let out = run(&Grep, &ctx, json!({"pattern": "key"})).await;
+        assert_eq!(out.result, "a.txt:1:key\nsub/d.txt:1:key\n\n[2 files were left out: rules forbid reading them.]\n");
+        // By the path it was asked for as well as by where that leads.
+        ctx.forbid(&["grep(link/*.txt)"]);
+        let out = run(&Grep, &ctx, json!({"pattern": "key", "path": "link"})).await;
+        assert_eq!(out.result, "sub/c.pem:1:key\n\n[1 file was left out: a rule forbids reading it.]\n");
+        ctx.forbid(&["read("]);
+        let out = run(&Grep, &ctx, json!({"pattern": "key"})).await;
+        assert!(out.result.starts_with("No matches.\n\n[4 files"), "{}", out.result);
     }
 
     #[tokio::test]

@@ -73,7 +73,8 @@ impl McpTool {
                 let mut bounded = Bounded::default();
                 // Many readers of JSON refuse a NUL.
                 bounded.push(&if text.contains('\0') { text.replace('\0', "\u{2400}") } else { text });
-                Ok(Outcome { ok, result: bounded.finish(), ..Outcome::default() })
+                let left_out = bounded.left_out();
+                Ok(Outcome { ok, result: bounded.finish(), left_out, ..Outcome::default() })
             }
             Err(CallError::Interrupted) => Err(files::interrupted()),
             Err(e) => Err(Outcome::error(e.to_string())),

@@ -26,7 +26,7 @@ pub mod write;
 use crate::host::Env;
 use crate::host::process::Running;
 use crate::host::sandbox::Sandbox;
-use crate::policy::Effect;
+use crate::policy::{Effect, Fence};
 use futures_util::future::BoxFuture;
 use glrs_protocol::entry::Entry;
 use glrs_protocol::types::Decision;
@@ -54,6 +54,8 @@ pub enum Ask {
     Permission {
         /// What would happen, for the policy.
         effect: Effect,
+        /// The file as it was asked for, links not followed, where it is a single one.
+        asked: Option<PathBuf>,
         /// One line for people.
         title: String,
         /// The whole command or diff.
@@ -109,6 +111,8 @@ pub trait ToolCtx: Send + Sync {
     fn cancel(&self) -> &CancellationToken;
     /// Milliseconds a call may take.
     fn timeout_ms(&self) -> u64;
+    /// What the tool must not look at, for what it finds by itself.
+    fn fence(&self) -> Fence;
     /// What commands are kept to; none unless it is switched on.
     fn sandbox(&self) -> Option<Sandbox>;
     /// Hands over what goes on running in the background: the session lists it and ends it when it
@@ -174,6 +178,8 @@ pub struct Outcome {
     /// What the model is given. The session clips it to 30,000 characters and keeps the whole as a
     /// blob, so a tool gives everything it has (bounded by [`MAX_RESULT`]).
     pub result: String,
+    /// So many bytes of it are in neither: they were over the bound.
+    pub left_out: usize,
     /// Unified diff of what changed on disk.
     pub diff: Option<String>,
     /// Entries to record before the call's own (plan, `glrs:files`).

@@ -95,6 +95,11 @@ impl Bounded {
         }
     }
 
+    /// How many bytes are missing.
+    pub fn left_out(&self) -> usize {
+        self.dropped
+    }
+
     /// The whole, with a note where something is missing.
     pub fn finish(self) -> String {
         let mut out = self.head;

@@ -67,10 +67,12 @@ impl Tool for Read {
 async fn read(ctx: &dyn ToolCtx, input: &RawValue) -> Result<Outcome, Outcome> {
     let Input { path: given, offset, limit } = input::parse("read", EXPECTED, input)?;
     let asked = files::absolute(ctx, &given)?;
-    let resolved = files::blocking(ctx, move |_| files::resolve(&asked));
+    let from = asked.clone();
+    let resolved = files::blocking(ctx, move |_| files::resolve(&from));
     let path = resolved.await?.map_err(|e| files::explain("read", &given, &e))?;
     let shown = files::shown(&path, ctx.cwd());
-    files::permit(ctx, Effect::Read(vec![path.clone()]), format!("read {shown}"), String::new()).await?;
+    let effect = Effect::Read(vec![path.clone()]);
+    files::permit_file(ctx, effect, Some(asked), format!("read {shown}"), String::new()).await?;
 
     let offset = offset.unwrap_or(1).max(1);
     let limit = limit.unwrap_or(MAX_LINES).clamp(1, MAX_LINES);

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use glrs_protocol::SessionId;
 use glrs_protocol::entry::TurnStatus;
 use glrs_protocol::event::Resolved;
-use glrs_protocol::types::{Mode, Request};
+use glrs_protocol::types::{Mode, Request, Spent};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::VecDeque;
@@ -53,6 +53,8 @@ pub struct Standing {
     /// What it waits for people to answer.
     pub requests: Vec<Request>,
     resolved: VecDeque<Resolved>,
+    /// What it has used so far.
+    pub spent: Spent,
     /// How it ended.
     pub done: Option<Done>,
 }

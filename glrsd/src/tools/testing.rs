@@ -4,7 +4,7 @@ use super::task::{Child, Standing, Task};
 use super::{Answer, Ask, Kept, Left, Outcome, Tool, ToolCtx, files};
 use crate::host::Env;
 use crate::host::sandbox::Sandbox;
-use crate::policy::Effect;
+use crate::policy::{Around, Effect, Fence};
 use futures_util::future::BoxFuture;
 use glrs_protocol::types::Decision;
 use serde_json::value::RawValue;
@@ -34,6 +34,7 @@ pub struct TestCtx {
     sandbox: Mutex<Option<Sandbox>>,
     standing: Mutex<Option<watch::Sender<Standing>>>,
     task: Mutex<Option<Task>>,
+    deny: Mutex<Vec<String>>,
 }
 
 /// A value as raw input.
@@ -70,6 +71,7 @@ impl TestCtx {
             sandbox: Mutex::default(),
             standing: Mutex::default(),
             task: Mutex::default(),
+            deny: Mutex::default(),
         }
     }
 
@@ -111,6 +113,11 @@ impl TestCtx {
     /// From now on nothing may be left running.
     pub fn leave_nothing(&self) {
         *self.left.lock().unwrap() = None;
+    }
+
+    /// Deny rules from now on, for what a tool finds by itself. Nothing else is judged here.
+    pub fn forbid(&self, rules: &[&str]) {
+        *self.deny.lock().unwrap() = rules.iter().map(|r| (*r).to_owned()).collect();
     }
 
     pub fn confine(&self, sandbox: Sandbox) {
@@ -185,6 +192,10 @@ impl ToolCtx for TestCtx {
     }
     fn timeout_ms(&self) -> u64 {
         self.timeout_ms.load(Ordering::Relaxed)
+    }
+    fn fence(&self) -> Fence {
+        let around = Around { cwd: self.cwd.clone(), ..Around::default() };
+        Fence::new(self.deny.lock().unwrap().iter(), "grep", &around)
     }
     fn sandbox(&self) -> Option<Sandbox> {
         self.sandbox.lock().unwrap().clone()

@@ -4,19 +4,51 @@
 //! names. Used by `grep` and `glob`; must not know what they look for.
 
 use super::{Outcome, ToolCtx, files};
+use crate::policy::Fence;
 use globset::{GlobBuilder, GlobMatcher};
 use ignore::{Walk, WalkBuilder};
 use std::path::{Path, PathBuf};
 
-/// Where to look, resolved; the directory the session is in when nothing is given.
-pub(super) async fn root(ctx: &dyn ToolCtx, given: Option<&str>) -> Result<PathBuf, Outcome> {
+/// Where to look.
+#[derive(Debug)]
+pub(super) struct Root {
+    /// As the model gave it.
+    pub asked: PathBuf,
+    /// Where that leads.
+    pub path: PathBuf,
+    /// What must not be looked at in there.
+    pub fence: Fence,
+}
+
+impl Root {
+    /// Whether a rule forbids a file that was met, by where it is or by the way it was come to.
+    pub fn keeps_out(&self, path: &Path) -> bool {
+        let as_asked = || path.strip_prefix(&self.path).map(|relative| self.asked.join(relative));
+        !self.fence.is_open()
+            && (self.fence.keeps_out(path) || as_asked().is_ok_and(|asked| self.fence.keeps_out(&asked)))
+    }
+}
+
+/// What the model is told of files that were left out.
+pub(super) fn left_out(files: usize) -> String {
+    match files {
+        0 => String::new(),
+        1 => "\n[1 file was left out: a rule forbids reading it.]\n".to_owned(),
+        n => format!("\n[{n} files were left out: rules forbid reading them.]\n"),
+    }
+}
+
+/// Where to look; the directory the session is in when nothing is given.
+pub(super) async fn root(ctx: &dyn ToolCtx, given: Option<&str>) -> Result<Root, Outcome> {
     let given = given.filter(|g| !g.is_empty()).unwrap_or(".").to_owned();
     let asked = files::absolute(ctx, &given)?;
+    let from = asked.clone();
     let found = files::blocking(ctx, move |_| {
-        let path = files::resolve(&asked)?;
+        let path = files::resolve(&from)?;
         std::fs::metadata(&path).map(|_| path)
     });
-    found.await?.map_err(|e| files::explain("look in", &given, &e))
+    let path = found.await?.map_err(|e| files::explain("look in", &given, &e))?;
+    Ok(Root { asked, path, fence: ctx.fence() })
 }
 
 /// The files under a root. `hidden` lets hidden names in, but never `.git`.

@@ -322,7 +322,7 @@ impl Turn {
                 }
             }
         };
-        let (result, blob) = clip_result(&*ctx, outcome.result).await;
+        let (result, blob) = clip_result(&*ctx, outcome.result, outcome.left_out == 0).await;
         let ended = Ended {
             call,
             detail,
@@ -337,14 +337,15 @@ impl Turn {
     }
 }
 
-/// Clips a result to what the model is given and keeps the whole beside the session.
-async fn clip_result(ctx: &dyn ToolCtx, whole: String) -> (String, Option<String>) {
-    let (text, clipped) = clip::clip(&whole, RESULT_CHARS);
+/// Clips a result to what the model is given and keeps all of it beside the session. `whole` says
+/// whether it is everything there was.
+async fn clip_result(ctx: &dyn ToolCtx, all: String, whole: bool) -> (String, Option<String>) {
+    let (text, clipped) = clip::clip(&all, RESULT_CHARS);
     if !clipped {
-        return (whole, None);
+        return (all, None);
     }
-    match ctx.keep(whole.as_bytes()).await {
-        Ok(hash) => (clip::name_blob(&text, &hash), Some(hash)),
+    match ctx.keep(all.as_bytes()).await {
+        Ok(hash) => (clip::name_blob(&text, &hash, whole), Some(hash)),
         // The head and tail are there; the disk's state is shown by the session.
         Err(_) => (clip::no_blob(&text), None),
     }

@@ -3,6 +3,7 @@
 //! Owns the words. The system prompt is byte-stable within a session (prompt caches depend on it);
 //! what changes — directory, instructions, attached files — rides behind the user's words.
 
+use crate::config::{Found, read_head};
 use std::path::{Path, PathBuf};
 
 /// Most bytes of one instructions file that are sent.
@@ -25,29 +26,58 @@ and `glob` to find things; use `bash` for builds, tests and everything else.
 - Verify what you did before you say it is done. Answer briefly, in Markdown."
 }
 
-/// The instruction files from `root` down to `cwd`, outermost first, as they are found now.
-pub fn instructions(root: &Path, cwd: &Path) -> Vec<(PathBuf, String)> {
+/// Instruction files as they are found now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Instructions {
+    /// Their paths and texts, outermost first.
+    pub texts: Vec<(PathBuf, String)>,
+    /// What was left out and why, for people.
+    pub left_out: Vec<String>,
+}
+
+/// The instruction files from `root` down to `cwd`. May block. What they say goes to a provider, and
+/// a checkout brings them along: so only regular files below the root are read, and only their
+/// heads.
+pub fn instructions(root: &Path, cwd: &Path) -> Instructions {
     let mut dirs: Vec<&Path> = cwd.ancestors().take_while(|d| d.starts_with(root)).collect();
+    let mut inside = root;
     if dirs.is_empty() {
         dirs.push(cwd);
+        inside = cwd;
     }
     dirs.reverse();
-    dirs.into_iter()
-        .filter_map(|d| {
-            let path = d.join(INSTRUCTIONS);
-            let bytes = std::fs::read(&path).ok()?;
-            let mut text = String::from_utf8_lossy(&bytes).into_owned();
-            if text.len() > INSTRUCTIONS_MAX {
-                let mut end = INSTRUCTIONS_MAX;
-                while !text.is_char_boundary(end) {
-                    end -= 1;
-                }
-                text.truncate(end);
-                text.push_str("\n[cut: the file is longer]");
+    let inside = inside.canonicalize().unwrap_or_else(|_| inside.to_path_buf());
+    let mut found = Instructions::default();
+    for path in dirs.into_iter().map(|d| d.join(INSTRUCTIONS)) {
+        let mut bytes = match read_head(&path, Some(&inside), INSTRUCTIONS_MAX as u64) {
+            Found::Absent => continue,
+            Found::Refused(why) => {
+                found.left_out.push(format!("{} was not read: {why}", path.display()));
+                continue;
             }
-            (!text.trim().is_empty()).then_some((path, text))
-        })
-        .collect()
+            Found::Bytes(bytes) => bytes,
+        };
+        let cut = bytes.len() > INSTRUCTIONS_MAX;
+        bytes.truncate(INSTRUCTIONS_MAX);
+        if cut {
+            // No character is cut in two: at most three bytes of one can stand at the end.
+            let whole = bytes.utf8_chunks().last().filter(|c| (1..4).contains(&c.invalid().len()));
+            bytes.truncate(INSTRUCTIONS_MAX - whole.map_or(0, |c| c.invalid().len()));
+        }
+        let mut text = String::from_utf8_lossy(&bytes).into_owned();
+        if cut {
+            text.push_str("\n[cut: the file is longer]");
+            found.left_out.push(format!(
+                "only the first {} KiB of {} were read: it is longer",
+                INSTRUCTIONS_MAX / 1024,
+                path.display()
+            ));
+        }
+        if !text.trim().is_empty() {
+            found.texts.push((path, text));
+        }
+    }
+    found
 }
 
 /// What begins the block that rides behind a message's words.
@@ -98,14 +128,43 @@ mod tests {
         std::fs::write(dir.path().join("AGENTS.md"), "outside").unwrap();
         std::fs::write(root.join("AGENTS.md"), "top").unwrap();
         std::fs::write(cwd.join("AGENTS.md"), "deep").unwrap();
-        let found: Vec<String> = instructions(&root, &cwd).into_iter().map(|(_, t)| t).collect();
-        assert_eq!(found, ["top", "deep"]);
-        let block = context_block(Some(&cwd), &instructions(&root, &cwd), &["<file>".to_owned()], &[]);
+        let found = instructions(&root, &cwd);
+        assert_eq!(found.texts.iter().map(|(_, t)| t.as_str()).collect::<Vec<_>>(), ["top", "deep"]);
+        assert!(found.left_out.is_empty());
+        let block = context_block(Some(&cwd), &found.texts, &["<file>".to_owned()], &[]);
         assert!(
             block.starts_with("<context>\nWorking directory: ")
                 && block.contains("<file>")
                 && block.ends_with("</context>")
         );
         assert_eq!(context_block(None, &[], &[], &[]), "");
+    }
+    #[test]
+    fn what_is_no_plain_file_of_the_project_is_left_out_and_said() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("r");
+        let (a, b, c) = (root.join("a"), root.join("a/b"), root.join("a/b/c"));
+        std::fs::create_dir_all(&c).unwrap();
+        // A pipe nobody writes to would be waited for, and /dev/zero never ends.
+        mknodat(CWD, root.join("AGENTS.md"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", a.join("AGENTS.md")).unwrap();
+        std::fs::write(dir.path().join("secret"), "a secret").unwrap();
+        std::os::unix::fs::symlink(dir.path().join("secret"), b.join("AGENTS.md")).unwrap();
+        std::fs::write(c.join("AGENTS.md"), format!("x{}", "é".repeat(100_000))).unwrap();
+        let found = instructions(&root, &c);
+        assert_eq!(found.texts.len(), 1);
+        let text = &found.texts[0].1;
+        assert!(text.starts_with("xé") && text.ends_with("é\n[cut: the file is longer]"), "{:?}", text.len());
+        assert!(text.len() < INSTRUCTIONS_MAX + 100);
+        assert_eq!(found.left_out.len(), 4, "{:?}", found.left_out);
+        for (said, why) in found.left_out.iter().zip(["not a regular file", "leads out", "leads out", "64 KiB"]) {
+            assert!(said.contains(why), "{said}");
+        }
+        assert!(!format!("{found:?}").contains("a secret"));
+        // A link that stays inside is a file like any other.
+        std::fs::remove_file(b.join("AGENTS.md")).unwrap();
+        std::os::unix::fs::symlink("c/AGENTS.md", b.join("AGENTS.md")).unwrap();
+        assert_eq!(instructions(&root, &b).texts.len(), 1);
     }
 }
