@@ -16,10 +16,11 @@ use glrsd::model::ModelSets;
 use glrsd::registry::Registry;
 use glrsd::session::feed::{Cursor, Drain, Wake};
 use glrsd::session::{AttachPoint, Cmd, Reply, Who};
-use glrsd::store::Store;
+use glrsd::store::{Fault, Faults, Op as DiskOp, Store};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -186,9 +187,13 @@ fn resting(v: &View) -> bool {
 }
 
 fn open(dir: &std::path::Path) -> Arc<Registry> {
+    open_with(dir, Arc::new(|_, _| None))
+}
+
+fn open_with(dir: &std::path::Path, faults: Faults) -> Arc<Registry> {
     let env: Env = [("GLRS_HOME".to_owned(), dir.join("g").display().to_string())].into_iter().collect();
     let paths = Paths::from_env(&env, 0).unwrap();
-    let store = Store::open(paths.clone()).expect("the directory is free again");
+    let store = Store::with_faults(paths.clone(), faults).expect("the directory is free again");
     Registry::new(store, paths, ModelSets::default())
 }
 
@@ -223,7 +228,10 @@ struct World {
 
 impl World {
     async fn new(dir: &std::path::Path, id: &SessionId, first: bool) -> Self {
-        let registry = open(dir);
+        Self::on(open(dir), dir, id, first).await
+    }
+
+    async fn on(registry: Arc<Registry>, dir: &std::path::Path, id: &SessionId, first: bool) -> Self {
         if first {
             let path = std::env::var("PATH").unwrap_or_default();
             let new = serde_json::json!({"cwd": dir, "id": id, "model": "builtin/rehearsal", "env": {"PATH": path}});
@@ -417,6 +425,57 @@ fn play(ops: &[Op]) {
     rt.block_on(w.finish(&told));
     let text = std::fs::read(dir.path().join("g/sessions/0a0b0c0d.json")).unwrap();
     serde_json::from_slice::<serde_json::Value>(&text).expect("the file is one JSON value at rest");
+}
+
+/// A message that the disk did not take is refused, its turn is as if it had not begun, and it runs once
+/// when the disk takes it after all: whether it would have been the first, came to a session that rests,
+/// or waited in the queue.
+#[test]
+fn a_turn_whose_message_is_not_durable_has_not_begun() {
+    let dir = tempfile::tempdir().unwrap();
+    let id: SessionId = "0a0b0c0d".parse().unwrap();
+    let broken = Arc::new(AtomicBool::new(false));
+    let fails = broken.clone();
+    let faults: Faults = Arc::new(move |op, path| {
+        let log =
+            path.extension().is_some_and(|e| e == "json") && path.parent().is_some_and(|d| d.ends_with("sessions"));
+        (log && op == DiskOp::Sync && fails.load(Ordering::SeqCst)).then_some(Fault::Errno(5))
+    });
+    runtime().block_on(async {
+        let mut w = World::on(open_with(dir.path(), faults), dir.path(), &id, true).await;
+        let mut told = Told::default();
+        w.send(SendMode::Queue, 0, 0, &mut told).await;
+        w.view.wait("rest", resting).await;
+        for n in 1..4 {
+            broken.store(true, Ordering::SeqCst);
+            let t = text(0, n);
+            let message = p::Send {
+                id: id.clone(),
+                text: t.clone(),
+                attachments: vec![],
+                mode: SendMode::Queue,
+                key: Some(format!("k{n}")),
+            };
+            let m = message.clone();
+            let refused = call(&w.registry, &id, |reply| Cmd::Send { who: who(), p: m, reply }).await.unwrap_err();
+            assert!(matches!(refused.data, Some(glrs_protocol::ErrorKind::Disk { .. })), "{refused:?}");
+            w.view
+                .wait("the message, and that nothing runs", |v| {
+                    v.state == StateName::Idle
+                        && v.entries.last().is_some_and(|(_, raw)| raw.contains(&format!("tag {n}")))
+                })
+                .await;
+            broken.store(false, Ordering::SeqCst);
+            let answered = |v: &View| v.entries.iter().filter(|(_, raw)| entry::kind_of(raw) == "turn").count();
+            w.view.wait("its turn", |v| answered(v) == n + 1 && v.state == StateName::Idle).await;
+            let again = call(&w.registry, &id, |reply| Cmd::Send { who: who(), p: message, reply }).await.unwrap();
+            assert_eq!(again.outcome, "sent");
+            told.sent.push((t, format!("k{n}")));
+        }
+        w.finish(&told).await;
+        let said = w.view.entries.iter().filter(|(_, raw)| entry::kind_of(raw) == "assistant").count();
+        assert_eq!(said, 4, "each was answered once");
+    });
 }
 
 proptest! {
