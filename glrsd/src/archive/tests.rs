@@ -14,14 +14,7 @@ struct Home {
 
 fn home() -> Home {
     let dir = tempfile::tempdir().unwrap();
-    let root = dir.path().join("glrs");
-    let paths = Paths {
-        config: root.join("config.json"),
-        socket: root.join("s"),
-        legacy: dir.path().join("glorious/sessions"),
-        tmp: dir.path().join("tmp"),
-        root,
-    };
+    let paths = Paths::scratch(dir.path());
     let store = Store::open(paths.clone()).unwrap();
     let cwd = dir.path().canonicalize().unwrap().display().to_string();
     Home { _dir: dir, registry: Registry::new(store, paths, ModelSets::default()), cwd }

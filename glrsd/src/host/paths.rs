@@ -33,6 +33,21 @@ fn absolute(env: &Env, name: &str) -> Option<PathBuf> {
     env.get(name).map(PathBuf::from).filter(|p| p.is_absolute())
 }
 
+#[cfg(test)]
+impl Paths {
+    /// All of it below a directory that goes with its test.
+    pub(crate) fn scratch(dir: &Path) -> Self {
+        let root = dir.join("glrs");
+        Self {
+            config: root.join("config.json"),
+            socket: root.join("glrsd.sock"),
+            legacy: dir.join("glorious/sessions"),
+            tmp: dir.join("tmp"),
+            root,
+        }
+    }
+}
+
 impl Paths {
     /// The places an environment names. `uid` is the user's number.
     ///

@@ -238,14 +238,7 @@ mod tests {
     }"#;
 
     fn store(root: &Path) -> Store {
-        let paths = Paths {
-            config: root.join("config.json"),
-            socket: root.join("s"),
-            legacy: root.join("old"),
-            tmp: root.join("tmp"),
-            root: root.to_path_buf(),
-        };
-        Store::open(paths).unwrap()
+        Store::open(Paths::scratch(root)).unwrap()
     }
 
     fn env(pairs: &[(&str, &str)]) -> Env {

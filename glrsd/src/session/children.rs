@@ -453,14 +453,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_task_whose_time_is_up_is_stopped_with_what_it_has() {
         let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("glrs");
-        let paths = Paths {
-            config: root.join("config.json"),
-            socket: root.join("s"),
-            legacy: dir.path().join("glorious/sessions"),
-            tmp: dir.path().join("tmp"),
-            root,
-        };
+        let paths = Paths::scratch(dir.path());
         let store = Store::open(paths.clone()).unwrap();
         let registry = Registry::new(store.clone(), paths.clone(), ModelSets::default());
         let parent: SessionId = "cafe0001".parse().unwrap();

@@ -315,14 +315,7 @@ mod tests {
     #[tokio::test]
     async fn what_a_broken_call_has_shown_is_clipped_and_the_rest_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("glrs");
-        let paths = Paths {
-            config: root.join("config.json"),
-            socket: root.join("s"),
-            legacy: dir.path().join("glorious/sessions"),
-            tmp: dir.path().join("tmp"),
-            root,
-        };
+        let paths = Paths::scratch(dir.path());
         let store = Store::open(paths).unwrap();
         let id: SessionId = "cafe0001".parse().unwrap();
         let long = "x".repeat(50_000);

@@ -14,14 +14,7 @@ pub(super) struct Dir {
 pub(super) fn dir() -> Dir {
     let shm = Path::new("/dev/shm");
     let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
-    let root = dir.path().join("glrs");
-    let paths = Paths {
-        config: root.join("config.json"),
-        socket: root.join("glrsd.sock"),
-        legacy: dir.path().join("glorious/sessions"),
-        tmp: dir.path().join("tmp"),
-        root,
-    };
+    let paths = Paths::scratch(dir.path());
     Dir { dir, paths }
 }
 
