@@ -17,6 +17,7 @@ mod live;
 mod load;
 mod messages;
 mod queue;
+mod reading;
 mod recording;
 mod requests;
 mod running;
