@@ -102,8 +102,7 @@ pub(super) fn place(
             let command = fill(command, "command")?;
             let args = server.args.iter().map(|a| fill(a, "args")).collect::<Result<Vec<_>, _>>()?;
             let dir = server.cwd.as_deref().map(|d| fill(d, "cwd")).transpose()?;
-            let inherited = env.iter().filter(|(name, _)| !keys.iter().any(|key| key == name));
-            let mut own: Env = inherited.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let mut own = env.without(keys);
             for (name, value) in &server.env {
                 own.set(name, fill(value, &format!("env.{name}"))?);
             }

@@ -265,11 +265,7 @@ struct Gathered {
 impl Gathered {
     fn join(&mut self) {
         for chunk in self.fresh.drain(..) {
-            let rest = match self.chunks.last_mut() {
-                Some(last) => last.join(chunk),
-                None => Some(chunk),
-            };
-            self.chunks.extend(rest);
+            chunk.follow(&mut self.chunks);
         }
     }
 

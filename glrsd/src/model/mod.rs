@@ -110,6 +110,15 @@ impl Chunk {
             _ => Some(next),
         }
     }
+
+    /// Adds it behind others, joined to the last of them where it is more of that.
+    pub(crate) fn follow(self, all: &mut Vec<Self>) {
+        let rest = match all.last_mut() {
+            Some(last) => last.join(self),
+            None => Some(self),
+        };
+        all.extend(rest);
+    }
 }
 
 /// Why the model stopped.

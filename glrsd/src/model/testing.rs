@@ -222,14 +222,8 @@ impl Kept {
 
     /// Everything, pieces of one text joined: how many came at once depends on when they came.
     pub(crate) fn joined(self) -> Vec<Chunk> {
-        let mut all: Vec<Chunk> = Vec::new();
-        for chunk in self.0 {
-            let rest = match all.last_mut() {
-                Some(last) => last.join(chunk),
-                None => Some(chunk),
-            };
-            all.extend(rest);
-        }
+        let mut all = Vec::new();
+        self.0.into_iter().for_each(|chunk| chunk.follow(&mut all));
         all
     }
 }

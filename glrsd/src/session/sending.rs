@@ -160,11 +160,6 @@ impl Actor {
         };
         match self.sync_and_start(user, &rows).await {
             Ok(started) => {
-                if !started {
-                    // From here on a crash finds a turn to close, even before its task was made.
-                    self.note(&Record::Turn { user });
-                    self.starting = Some(self.now());
-                }
                 reply(Ok(result("running", None, Some(user))));
                 self.publish_start(recorded);
                 self.publish_info_if_new();
@@ -189,13 +184,15 @@ impl Actor {
         let quick = self.ctx.is_some() && rows.iter().all(|w| w.row.attachments.is_empty());
         let job = match self.log.begin_sync() {
             Ok(Some(job)) if quick => job,
-            Ok(None) => return Ok(false),
-            Ok(Some(_)) | Err(_) => {
-                let synced = self.sync().await;
-                if synced.is_err() {
+            _ => {
+                if let Err(e) = self.sync().await {
                     self.start_later = Some((user, rows.to_vec()));
+                    return Err(e);
                 }
-                return synced.map(|()| false);
+                // From here on a crash finds a turn to close, even before its task was made.
+                self.note(&Record::Turn { user });
+                self.starting = Some(self.now());
+                return Ok(false);
             }
         };
         self.hold_back();
@@ -296,11 +293,7 @@ impl Actor {
         let numbers: Vec<u64> = rows.iter().map(|w| w.row.row).collect();
         self.queue.drop_rows(&numbers);
         let started = self.sync_and_start(user, &rows).await;
-        if let Ok(started) = started {
-            if !started {
-                self.note(&Record::Turn { user });
-                self.starting = Some(self.now());
-            }
+        if started.is_ok() {
             for row in numbers {
                 self.note(&Record::Gone { row });
             }
