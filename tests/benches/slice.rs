@@ -8,7 +8,7 @@
     reason = "a test says what is wrong by panicking"
 )]
 
-use glrs_tests::bench::{Table, median, switches_of, timed, wanted};
+use glrs_tests::bench::{Table, cpu_of, median, switches_of, timed, wanted};
 use glrs_tests::fakes::http::post;
 use glrs_tests::process::{Proc, Signal, daemons_of, rss_of};
 use glrs_tests::wait::Watched;
@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 fn main() {
     glrs_tests::set_exe(env!("CARGO_BIN_EXE_glrs"));
     let mut table = Table::new("glrs: first slice");
-    let parts: [(&str, fn(&mut Table)); 4] = [("start", start), ("idle", idle), ("append", append), ("turns", turns)];
+    let parts: [(&str, fn(&mut Table)); 5] =
+        [("start", start), ("idle", idle), ("append", append), ("turns", turns), ("long", long)];
     for (_, part) in parts.iter().filter(|(name, _)| wanted(name)) {
         part(&mut table);
     }
@@ -165,6 +166,56 @@ fn turns(table: &mut Table) {
         let gate = if words == 1 { 2 } else { 30 };
         table.time("  over that (floor: pwrite + fdatasync, twice)", over, Some(sync * 2), ms(gate));
     }
+    fake.assert_clean();
+}
+
+/// A session in which so many bytes were said, written without glrs.
+fn talked(home: &Home, id: &str, bytes: usize) {
+    fs::create_dir_all(home.sessions()).expect("the sessions' directory");
+    let at = "2026-01-01T00:00:00.000Z";
+    let said = "so it was said \"before\"\n".repeat(400);
+    let messages = json!([{"role": "user", "content": said}, {"role": "assistant", "content": said}]);
+    let turn = json!({"type": "turn", "messages": messages, "status": "done", "at": at}).to_string();
+    let user = json!({"type": "user", "text": said, "at": at}).to_string();
+    let cwd = home.work();
+    let mut text =
+        format!("{{\"schema\":2,\"id\":\"{id}\",\"createdAt\":\"{at}\",\"cwd\":\"{}\",\"events\":[\n", cwd.display());
+    let count = (bytes / (2 * said.len())).max(1);
+    for i in 0..count {
+        text.push_str(if i > 0 { "," } else { "" });
+        text.push_str(&format!("{user}\n,{turn}\n"));
+    }
+    let synced = text.len();
+    let entries = 2 * count;
+    text.push_str(&format!("],\"updatedAt\":\"{at}\",\"contextTokens\":0,\"entries\":{entries},\"synced\":{synced}}}"));
+    fs::write(home.log(id), text).expect("a session file");
+}
+
+/// A turn on a long history: what it costs the daemon is to serialise it, once.
+fn long(table: &mut Table) {
+    let mut home = Home::new();
+    let fake = Fake::start(Dialect::OpenAi);
+    home.set_env("FAKE_KEY", "k");
+    let mut config = fake.config();
+    config["providers"]["fake"]["models"]["m"]["metadata"]["context"] = json!(100_000_000);
+    config["compactWindow"] = json!(100_000_000);
+    home.config(&config);
+    talked(&home, "0000000a", 10_000_000);
+    let daemon = home.daemon();
+    let wire = home.wire("bench");
+    fake.answer_by(|_| Reply::say("word "));
+    wire.attach("0000000a", json!({"tail": 1}));
+    wire.ok("session/set", json!({"id": "0000000a", "model": "fake/m"}));
+    // The first folds the log.
+    wire.turn("0000000a", "go");
+    let before = cpu_of(daemon.pid()).unwrap_or(0);
+    let turns = 10;
+    (0..turns).for_each(|_| drop(wire.turn("0000000a", "go")));
+    let work = Duration::from_micros((cpu_of(daemon.pid()).unwrap_or(0) - before) / turns);
+    let body = fake.requests().last().expect("a request").body.clone();
+    let floor = median(5, || timed(|| drop(body.to_string())));
+    assert!(body.to_string().len() > 10_000_000, "all of the history is sent");
+    table.time("daemon's work for a turn on 10 MB (floor: serialised once)", work, Some(floor), Some(floor * 3));
     fake.assert_clean();
 }
 
