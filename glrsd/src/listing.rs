@@ -253,8 +253,6 @@ fn stored(row: Row) -> Option<SessionInfo> {
         queued: 0,
         context_tokens: row.context_tokens,
         window: 0,
-        input: 0,
-        cached: 0,
         saved: true,
         parent: row.parent,
         child: row.child,

@@ -524,12 +524,6 @@ pub struct SessionInfo {
     /// The model's window.
     #[serde(default)]
     pub window: u64,
-    /// Input tokens so far, cached part included; told of sessions in memory.
-    #[serde(default)]
-    pub input: u64,
-    /// Of that, read from the provider's cache.
-    #[serde(default)]
-    pub cached: u64,
     /// False while nothing was said in it: it has no file yet.
     pub saved: bool,
     /// The session it was forked from; with `child`, the one whose task it does.

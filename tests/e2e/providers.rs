@@ -487,7 +487,9 @@ fn what_the_cache_gave_is_shown() {
     scene.fake.reply(Reply::say("counted").usage(figures));
     scene.wire.turn(&scene.id, "go");
     let shown = || cli(&scene.home, ["sessions", "show", scene.id.as_str()]).ok().stdout;
-    assert!(shown().contains("66 % cached"), "{}", shown());
+    assert!(shown().contains("90 in (66 % cached), 7 out, 1 call"), "{}", shown());
+    let json = cli(&scene.home, ["sessions", "show", scene.id.as_str(), "--json"]).ok().json();
+    assert_eq!(json["usage"]["cached"], 60, "{json}");
     let Scene { id, wire, home, mut daemon, .. } = scene;
     drop(wire);
     daemon.kill9();

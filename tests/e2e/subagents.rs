@@ -2,7 +2,7 @@
 //! answer, and that each has an outcome on record whatever happens.
 
 use crate::{Scene, rehearsal};
-use glrs_tests::{Dialect, Gate, PATIENCE, Reply, Value, View, Wire, check, json, wait::until};
+use glrs_tests::{Dialect, Gate, PATIENCE, Reply, Value, View, Wire, check, cli, json, wait::until};
 use std::fs;
 use std::sync::{Arc, Mutex};
 
@@ -165,7 +165,7 @@ fn how_many_run_at_once_is_configured_and_what_they_use_is_counted_apart() {
     brain(&scene, &["0", "1"], move |name, _| Reply::new().gate(&held[name.parse::<usize>().unwrap()]).text("did it"));
     scene.wire.send(&scene.id, "go");
     gates[0].wait_reached();
-    let waits = |v: &View| v.in_flight.values().any(|p| p.text.contains("waits: 1 tasks run already"));
+    let waits = |v: &View| v.in_flight.values().any(|p| p.text.contains("waits: 1 task runs already"));
     let view = scene.wire.wait_view(&scene.id, "the other waits", waits);
     assert_eq!(children(&view).len(), 1);
     gates.iter().for_each(Gate::open);
@@ -175,6 +175,8 @@ fn how_many_run_at_once_is_configured_and_what_they_use_is_counted_apart() {
     assert_eq!((&usage["calls"], &usage["input"], &usage["output"]), (&json!(2), &json!(200), &json!(20)), "{usage}");
     let theirs = &usage["children"];
     assert_eq!((&theirs["calls"], &theirs["input"], &theirs["output"]), (&json!(2), &json!(200), &json!(20)));
+    let shown = cli(&scene.home, ["sessions", "show", scene.id.as_str(), "--limit", "0"]).ok().stdout;
+    assert!(shown.contains("by its tasks") && shown.contains("200 in, 20 out, 2 calls"), "{shown}");
     // As much after a restart: the log has it.
     scene.daemon.kill9();
     let _next = scene.home.daemon();

@@ -18,7 +18,7 @@ use glrs_protocol::params::{
     ArtifactRead, Attach, Compact, Entries, Fork, Id, SessionDelete, SessionList, SessionListResult, SessionRename,
     SessionResume, SessionSearch,
 };
-use glrs_protocol::types::{SessionInfo, StateName};
+use glrs_protocol::types::{SessionInfo, Spent, StateName, UsageInfo};
 use std::io::{BufRead as _, Write as _};
 use std::path::PathBuf;
 
@@ -406,19 +406,15 @@ async fn show(client: &Client, info: &SessionInfo, limit: u32, json: bool) -> Re
     let from = -i64::from(limit.clamp(1, 256));
     let params = Entries { id: info.id.clone(), from: Some(from), limit: Some(limit.clamp(1, 256)) };
     let got = if limit == 0 { Vec::new() } else { client.call::<m::SessionEntriesM>(&params).await?.entries };
+    // What it used is known of one that is in memory: looking at it brings it there.
+    let look =
+        Attach { id: info.id.clone(), after: None, after_entry: None, tail: Some(1), read_only: true, env: None };
+    let known = client.call::<m::SessionAttachM>(&look).await.ok();
     if json {
-        return output::json(&serde_json::json!({"session": info, "entries": got}));
+        let usage = known.map(|k| k.usage);
+        return output::json(&serde_json::json!({"session": info, "usage": usage, "entries": got}));
     }
-    let mut info = info.clone();
-    // Of one that is not in memory the list knows no more than its file's last line says.
-    if info.state == StateName::Unloaded {
-        let look =
-            Attach { id: info.id.clone(), after: None, after_entry: None, tail: Some(1), read_only: true, env: None };
-        if let Ok(known) = client.call::<m::SessionAttachM>(&look).await {
-            (info.input, info.cached) = (known.usage.input, known.usage.cached);
-        }
-    }
-    let mut out = describe(&info, jiff::Timestamp::now());
+    let mut out = describe(info, known.as_ref().map(|k| &k.usage), jiff::Timestamp::now());
     for entry in &got {
         let lines = transcript::render(&crate::view::typed(entry), 100);
         if !lines.is_empty() {
@@ -432,8 +428,18 @@ async fn show(client: &Client, info: &SessionInfo, limit: u32, json: bool) -> Re
     output::text(&out)
 }
 
-/// What is known of a session, for people.
-pub fn describe(s: &SessionInfo, now: jiff::Timestamp) -> String {
+/// What was used, for people; nothing where no model was called.
+fn used(u: &Spent) -> Option<String> {
+    let cached = status::cached(u.input, u.cached).map(|c| format!(" ({c})")).unwrap_or_default();
+    let cost = if u.cost > 0.0 { format!(", ${:.4}", u.cost) } else { String::new() };
+    let calls = if u.calls == 1 { "call" } else { "calls" };
+    (u.calls > 0).then(|| {
+        format!("{} in{cached}, {} out, {} {calls}{cost}", text::count(u.input), text::count(u.output), u.calls)
+    })
+}
+
+/// What is known of a session, and what it has used, for people.
+pub fn describe(s: &SessionInfo, usage: Option<&UsageInfo>, now: jiff::Timestamp) -> String {
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let mut rows = vec![
         row("title", text::one_line(&s.title)),
@@ -453,9 +459,9 @@ pub fn describe(s: &SessionInfo, now: jiff::Timestamp) -> String {
         row("entries", s.entries.to_string()),
         row("context", format!("{} of {}", text::count(s.context_tokens), text::count(s.window))),
     ];
-    if let Some(cached) = status::cached(s.input, s.cached) {
-        rows.push(row("input", format!("{}, {cached}", text::count(s.input))));
-    }
+    let own = usage.map(|u| Spent { calls: u.calls, input: u.input, output: u.output, cached: u.cached, cost: u.cost });
+    rows.extend(own.as_ref().and_then(used).map(|u| row("used", u)));
+    rows.extend(usage.and_then(|u| used(u.children.as_ref()?)).map(|u| row("by its tasks", u)));
     if let Some(sandbox) = &s.sandbox {
         rows.push(row("sandbox", text::one_line(sandbox)));
     }

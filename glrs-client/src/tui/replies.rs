@@ -45,7 +45,7 @@ impl App {
             }
             Reply::Models(models, default) => self.models(&models, &default),
             Reply::Info(info) => {
-                let text = sessions::describe(&info, now);
+                let text = sessions::describe(&info, Some(&self.view.usage), now);
                 self.push(Item::Lines(text.lines().map(|l| Line::styled(l.to_owned(), style::DIM)).collect()));
             }
             Reply::Recent(recent) => self.recent(&recent, now),

@@ -19,14 +19,7 @@ impl Home {
     fn new() -> Self {
         let shm = Path::new("/dev/shm");
         let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
-        let root = dir.path().join("glrs");
-        let paths = Paths {
-            config: root.join("config.json"),
-            socket: root.join("glrsd.sock"),
-            legacy: dir.path().join("glorious/sessions"),
-            tmp: dir.path().join("tmp"),
-            root,
-        };
+        let paths = Paths::scratch(dir.path());
         fs::create_dir_all(&paths.legacy).unwrap();
         let store = Store::open(paths.clone()).unwrap();
         Self { _dir: dir, paths, store, writes: 0 }
@@ -122,8 +115,6 @@ fn live(n: u8, minute: u8) -> SessionInfo {
         queued: 0,
         context_tokens: 0,
         window: 0,
-        input: 0,
-        cached: 0,
         saved: true,
         parent: (n % 4 == 2).then(|| id(n / 4).to_string()),
         child: n % 4 == 2,

@@ -206,7 +206,8 @@ impl ToolCtx for CallDoor {
             let place = match self.turn.places.clone().try_acquire_owned() {
                 Ok(place) => place,
                 Err(_) => {
-                    self.emit(&format!("waits: {} tasks run already\n", self.turn.parallel)).await;
+                    let runs = if self.turn.parallel == 1 { "task runs" } else { "tasks run" };
+                    self.emit(&format!("waits: {} {runs} already\n", self.turn.parallel)).await;
                     tokio::select! {
                         () = self.turn.cancel.cancelled() => return Err(gone()),
                         place = self.turn.places.clone().acquire_owned() => place.map_err(|_| gone())?,

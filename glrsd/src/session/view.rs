@@ -77,8 +77,6 @@ impl Actor {
             queued: self.queue.rows.len() as u64,
             context_tokens: usage.context_tokens,
             window: self.window,
-            input: usage.input,
-            cached: usage.cached,
             saved: self.log.saved() || !self.log.is_empty(),
             parent: self.parent(),
             child: self.is_child(),
