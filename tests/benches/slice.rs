@@ -204,7 +204,7 @@ fn long(table: &mut Table) {
     let daemon = home.daemon();
     let wire = home.wire("bench");
     fake.answer_by(|_| Reply::say("word "));
-    wire.attach("0000000a", json!({"tail": 1}));
+    wire.attach("0000000a", json!({"tail": 1, "env": home.env()}));
     wire.ok("session/set", json!({"id": "0000000a", "model": "fake/m"}));
     // The first folds the log.
     wire.turn("0000000a", "go");
