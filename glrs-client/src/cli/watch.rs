@@ -30,7 +30,9 @@ impl Denied {
     /// What to tell whoever ran us.
     pub fn words(&self) -> String {
         let how = match &self.rule {
-            Some(rule) => format!("allow it with the rule {rule:?} in \"allow\" of your own config.json, or --mode all"),
+            Some(rule) => {
+                format!("allow it with the rule {rule:?} in \"allow\" of your own config.json, or --mode all")
+            }
             None => "--mode all allows it".to_owned(),
         };
         format!("denied {}: {} ({how})", self.tool, self.title)
