@@ -5,11 +5,11 @@
 //! the files.
 
 use super::disk::Disk;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// Syncs that can wait. A session has one or two under way; at the bound the caller syncs itself.
@@ -75,19 +75,42 @@ struct Work {
     done: oneshot::Sender<()>,
 }
 
-/// The threads. They end when the last store is gone.
+/// What waits for a thread. A new one wakes one thread and no more: whoever waits for the disk waits
+/// for that as well.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    work: VecDeque<Work>,
+    /// The last store is gone.
+    over: bool,
+}
+
+/// The threads. They end when the last store is gone and nothing waits.
 pub(crate) struct Pool {
     disk: Disk,
-    queue: Option<SyncSender<Work>>,
+    queue: Option<Arc<Queue>>,
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(queue) = &self.queue {
+            lock(&queue.waiting).over = true;
+            queue.more.notify_all();
+        }
+    }
 }
 
 impl Pool {
     pub(crate) fn new(disk: &Disk) -> Self {
-        let (queue, work) = sync_channel::<Work>(QUEUE);
-        let work = Arc::new(Mutex::new(work));
+        let queue = Arc::new(Queue::default());
         let started = (0..if disk.read_only { 0 } else { THREADS }).filter(|i| {
-            let (work, disk) = (work.clone(), disk.clone());
-            std::thread::Builder::new().name(format!("glrs-sync-{i}")).spawn(move || serve(&work, &disk)).is_ok()
+            let (queue, disk) = (queue.clone(), disk.clone());
+            std::thread::Builder::new().name(format!("glrs-sync-{i}")).spawn(move || serve(&queue, &disk)).is_ok()
         });
         // Without threads (a process limit) every sync is done by its caller.
         let queue = (started.count() > 0).then_some(queue);
@@ -99,24 +122,48 @@ impl Pool {
         let (done, rx) = oneshot::channel();
         let generation = lock(&cell.0).generation;
         let work = Work { file, path, target, generation, cell: cell.clone(), done };
-        match &self.queue {
-            None => run(work, &self.disk),
-            Some(queue) => match queue.try_send(work) {
-                Ok(()) => {}
-                Err(TrySendError::Full(work) | TrySendError::Disconnected(work)) => run(work, &self.disk),
-            },
+        let left = match &self.queue {
+            Some(queue) => queue.push(work),
+            None => Some(work),
+        };
+        if let Some(work) = left {
+            run(work, &self.disk);
         }
         SyncJob { done: rx, target }
     }
 }
 
-fn serve(work: &Mutex<Receiver<Work>>, disk: &Disk) {
-    loop {
-        let next = lock(work).recv();
-        match next {
-            Ok(w) => run(w, disk),
-            Err(_) => return,
+impl Queue {
+    /// Gives it to a thread, or back where too many wait.
+    fn push(&self, work: Work) -> Option<Work> {
+        let mut waiting = lock(&self.waiting);
+        if waiting.work.len() >= QUEUE {
+            return Some(work);
         }
+        waiting.work.push_back(work);
+        drop(waiting);
+        self.more.notify_one();
+        None
+    }
+
+    /// What is next; none when nothing comes any more.
+    fn next(&self) -> Option<Work> {
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if let Some(work) = waiting.work.pop_front() {
+                return Some(work);
+            }
+            if waiting.over {
+                return None;
+            }
+            waiting = self.more.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn serve(queue: &Queue, disk: &Disk) {
+    while let Some(work) = queue.next() {
+        run(work, disk);
     }
 }
 
