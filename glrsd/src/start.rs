@@ -85,7 +85,7 @@ fn run(args: &Args) -> Result<(), String> {
     logging(args.background, &store, &env)?;
     raise_fd_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(crate::host::worker::WORKERS)
         .thread_stack_size(1 << 20)
         .enable_all()
         .build()

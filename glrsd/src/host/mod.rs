@@ -8,9 +8,11 @@ pub mod figures;
 pub mod paths;
 pub mod process;
 pub mod random;
+pub mod reach;
 pub mod sandbox;
 pub mod scratch;
 pub mod service;
+pub mod worker;
 
 pub use env::Env;
 pub use paths::Paths;

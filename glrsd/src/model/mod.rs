@@ -51,7 +51,7 @@ pub use sets::ModelSets;
 use crate::host::Env;
 use crate::tools::ToolSpec;
 use futures_util::future::BoxFuture;
-use glrs_protocol::message::Message;
+use glrs_protocol::message::{Message, Part};
 use glrs_protocol::types::ModelRow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +79,17 @@ pub struct Call {
     pub idle: Duration,
     /// Where the call's keys come from.
     pub env: Arc<Env>,
+}
+
+impl Call {
+    /// About how many bytes it takes as a request's body.
+    pub fn size(&self) -> usize {
+        let bytes = |p: &Part| if let Part::File { data, .. } = p { data.len() } else { p.weight() };
+        let said: usize = self.messages.iter().flat_map(|m| &m.parts).map(bytes).sum();
+        let tools: usize = self.tools.iter().map(|t| t.description.len() + t.schema.get().len()).sum();
+        // Quotes and names around what was said, and what had to be escaped.
+        self.system.len() + said + said / 8 + 48 * self.messages.len() + tools + 64 * self.tools.len() + 512
+    }
 }
 
 /// Something that streamed.

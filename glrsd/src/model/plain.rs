@@ -74,6 +74,8 @@ struct ChatDelta<'a> {
 
 /// Of a Chat Completions stream.
 pub(super) fn chat(data: &str) -> Option<Plain<'_>> {
+    // Without any it is something else, and finding that out by reading costs as much as reading.
+    memchr::memmem::find(data.as_bytes(), b"content\":")?;
     let Chat { choices: (ChatChoice { delta, .. },), .. } = serde_json::from_str(data).ok()?;
     Some(Plain { text: delta.content.unwrap_or_default(), thought: delta.reasoning_content.unwrap_or_default() })
 }
@@ -101,6 +103,7 @@ struct Piece<'a> {
 
 /// Of a Messages stream, with the block's index.
 pub(super) fn messages(data: &str) -> Option<(u64, Plain<'_>)> {
+    memchr::memmem::find(data.as_bytes(), b"content_block_delta")?;
     let BlockDelta { kind, index, delta } = serde_json::from_str(data).ok()?;
     let plain = match (&*kind, &*delta.kind, delta.text, delta.thinking) {
         ("content_block_delta", "text_delta", Some(text), None) => Plain { text, ..Plain::default() },

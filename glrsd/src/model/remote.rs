@@ -8,6 +8,7 @@ use super::drive::{self, Decoder, Request};
 use super::errors::{Origin, failure};
 use super::keys::Keys;
 use super::{Call, Failure, FailureKind, Model, Reply, Sink, anthropic, gemini, openai, responses};
+use crate::host::worker;
 use futures_util::future::BoxFuture;
 use glrs_protocol::types::ModelRow;
 use reqwest::Url;
@@ -16,6 +17,9 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+
+/// Bytes of a conversation from which on putting it into a body is kept apart from serving others.
+const LONG: usize = 512 * 1024;
 
 /// The body of one call in a dialect.
 pub(crate) fn build(
@@ -99,12 +103,9 @@ impl Remote {
     ) -> Result<Reply, Failure> {
         let origin =
             Origin { provider: self.provider.clone(), model: self.model.clone(), key_advice: self.keys.advice() };
-        let request = Request {
-            url: self.url.clone(),
-            headers: self.headers(call, key)?,
-            body: self.body(call),
-            key: key.map(str::to_owned),
-        };
+        let headers = self.headers(call, key)?;
+        let body = if call.size() > LONG { worker::aside(|| self.body(call)) } else { self.body(call) };
+        let request = Request { url: self.url.clone(), headers, body, key: key.map(str::to_owned) };
         let taken: HashSet<String> = call.messages.iter().flat_map(|m| m.call_ids()).map(str::to_owned).collect();
         let mut decoder = decoder(self.dialect, origin.clone(), self.price, taken);
         drive::drive(&origin, request, &mut *decoder, call, sink, cancel).await

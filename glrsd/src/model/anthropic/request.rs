@@ -118,7 +118,7 @@ struct Own<'a> {
 /// The body of one call.
 pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<String, Value>]) -> Vec<u8> {
     let turns = convert::turns(&call.messages, provider, IDS, !call.tools.is_empty());
-    let mut body = Body::default();
+    let mut body = Body::with_capacity(call.size());
     body.set("model", &model);
     let max_output = call.max_output.unwrap_or(UNKNOWN_OUTPUT).max(1);
     body.set("max_tokens", &max_output);

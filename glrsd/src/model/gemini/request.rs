@@ -155,7 +155,7 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
             Turn::Assistant(said) => contents.push(model_content(said, version, &mut called)),
         }
     }
-    let mut body = Body::default();
+    let mut body = Body::with_capacity(call.size());
     if !call.system.trim().is_empty() {
         body.set("systemInstruction", &json!({"parts": [{"text": &*call.system}]}));
     }

@@ -168,7 +168,7 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
             mark(&mut messages[begin..]);
         }
     }
-    let mut body = Body::default();
+    let mut body = Body::with_capacity(call.size());
     body.set("model", &model);
     body.set("stream", &true);
     if quirks.stream_options {

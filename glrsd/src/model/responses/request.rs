@@ -102,7 +102,7 @@ pub(crate) fn build(provider: &str, model: &str, call: &Call, options: &[&Map<St
     for turn in &turns {
         items(turn, thinks, &mut input);
     }
-    let mut body = Body::default();
+    let mut body = Body::with_capacity(call.size());
     body.set("model", &model);
     body.set("stream", &true);
     body.set("store", &false);
