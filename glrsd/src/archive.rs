@@ -6,8 +6,8 @@
 use crate::host::clock;
 use crate::import::{self, Format};
 use crate::listing;
-use crate::registry::{Registry, canonical_dir, taken};
-use crate::session::{Cmd, Handle};
+use crate::registry::{Registry, absolute, taken};
+use crate::session::{Cmd, Handle, looking};
 use crate::store::{self, DiskError, LoadError, Store, Verdict};
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::params::{CheckProblem, CheckResult, CheckedFile, ImportResult, SessionCheck, SessionImport};
@@ -106,7 +106,12 @@ impl Registry {
         let format = Format::parse(p.format.as_deref()).map_err(|e| import_error(&e))?;
         let bytes = source(&p)?;
         let hash = store::blob_name(&bytes);
-        let cwd = p.cwd.as_deref().map(canonical_dir).transpose()?.map(|d| d.display().to_string());
+        let cwd = p
+            .cwd
+            .as_deref()
+            .map(|cwd| looking::directory_now(absolute(cwd)?))
+            .transpose()?
+            .map(|d| d.display().to_string());
         let id = p.id.unwrap_or_else(|| self.free_id());
         let again = || self.imported_before(&id, &hash, format, cwd.as_deref());
         if store.exists(&id) {

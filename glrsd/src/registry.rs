@@ -8,6 +8,7 @@ use crate::host::{Env, Paths, random};
 use crate::listing::{self, Filter, canonical_text, instant};
 use crate::model::ModelSets;
 use crate::session::feed::Feed;
+use crate::session::looking;
 use crate::session::{self, Cmd, Handle, Origin, Shared};
 use crate::store::{Children, Store};
 use bytes::Bytes;
@@ -130,8 +131,8 @@ impl Registry {
     ///
     /// # Errors
     /// `conflict` when the id is taken, `invalid_params` when the directory does not exist.
-    pub fn make(&self, p: SessionNew) -> Result<Handle, RpcError> {
-        let cwd = canonical_dir(&p.cwd)?;
+    pub async fn make(&self, p: SessionNew) -> Result<Handle, RpcError> {
+        let cwd = looking::directory(absolute(&p.cwd)?, Path::new("")).await?;
         let id = p.id.unwrap_or_else(|| self.free_id());
         let mut live = self.lock();
         if let Some(h) = live.get(&id) {
@@ -285,15 +286,16 @@ pub(crate) fn taken(id: &SessionId) -> RpcError {
     )
 }
 
-pub(crate) fn canonical_dir(cwd: &str) -> Result<PathBuf, RpcError> {
+/// A path that says where it is by itself.
+///
+/// # Errors
+/// `invalid_params`.
+pub(crate) fn absolute(cwd: &str) -> Result<&Path, RpcError> {
     let path = Path::new(cwd);
-    if !path.is_absolute() {
-        return Err(RpcError::params(format!("cwd has to be an absolute path, it is {cwd:?}")));
-    }
-    match path.canonicalize() {
-        Ok(p) if p.is_dir() => Ok(p),
-        Ok(_) => Err(RpcError::params(format!("{cwd} is no directory"))),
-        Err(e) => Err(RpcError::params(format!("{cwd}: {e}"))),
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(RpcError::params(format!("cwd has to be an absolute path, it is {cwd:?}")))
     }
 }
 

@@ -235,7 +235,7 @@ impl World {
         if first {
             let path = std::env::var("PATH").unwrap_or_default();
             let new = serde_json::json!({"cwd": dir, "id": id, "model": "builtin/rehearsal", "env": {"PATH": path}});
-            registry.make(serde_json::from_value(new).unwrap()).unwrap();
+            registry.make(serde_json::from_value(new).unwrap()).await.unwrap();
         } else {
             registry.recover();
         }

@@ -5,7 +5,7 @@
 
 use super::Loaded;
 use super::files::{Stamp, stamp};
-use super::load::{VARIABLES, load, project_files, project_root};
+use super::load::{VARIABLES, load, project_files};
 use crate::host::Env;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -33,15 +33,14 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The same as [`load`], from memory if no file has changed.
-    pub fn load(&self, user_file: &Path, cwd: &Path, env: &Env, trusted: bool) -> Arc<Loaded> {
-        let root = project_root(cwd);
+    /// The same as [`load`] for a project's root, from memory if no file has changed.
+    pub fn load(&self, user_file: &Path, root: &Path, env: &Env, trusted: bool) -> Arc<Loaded> {
         // Taken before the files are read: one that changes meanwhile looks changed next time.
-        let [servers, shared, local] = project_files(&root).map(|(path, _)| stamp(&path));
+        let [servers, shared, local] = project_files(root).map(|(path, _)| stamp(&path));
         let stamps = [stamp(user_file), servers, shared, local];
         let question = Question {
             user_file: user_file.to_path_buf(),
-            root,
+            root: root.to_path_buf(),
             variables: VARIABLES.map(|(name, _)| env.get(name).map(str::to_owned)),
             trusted,
         };
@@ -51,7 +50,7 @@ impl Cache {
                 return Arc::clone(loaded);
             }
         }
-        let loaded = Arc::new(load(user_file, cwd, env, trusted));
+        let loaded = Arc::new(load(user_file, root, env, trusted));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX {
             known.clear();

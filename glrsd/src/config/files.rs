@@ -34,12 +34,14 @@ pub(super) fn read(path: &Path, inside: Option<&Path>) -> Found {
 /// The same for a file that may be longer: at most one byte more than `most` is read, which tells
 /// that there is more.
 pub fn read_head(path: &Path, inside: Option<&Path>, most: u64) -> Found {
+    let nothing = |e: &std::io::Error| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    // Most files that are looked for are not there: that takes one look.
+    if path.symlink_metadata().is_err_and(|e| nothing(&e)) {
+        return Found::Absent;
+    }
     let real = match path.canonicalize() {
         Ok(real) => real,
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            let link = path.symlink_metadata().is_ok();
-            return if link { Found::Refused("a link to nothing".to_owned()) } else { Found::Absent };
-        }
+        Err(e) if nothing(&e) => return Found::Refused("a link to nothing".to_owned()),
         Err(e) => return Found::Refused(format!("cannot be read: {e}")),
     };
     if inside.is_some_and(|root| !real.starts_with(root)) {
@@ -76,7 +78,11 @@ pub(super) struct Stamp {
 /// The stamp of a file as it is now; a link's is that of what it leads to. Absent files have none.
 /// A dangling link has its own, so that making it is noticed.
 pub(super) fn stamp(path: &Path) -> Option<Stamp> {
-    let meta = path.metadata().or_else(|_| path.symlink_metadata()).ok()?;
+    // Most are plain files or absent, and both take one look.
+    let mut meta = path.symlink_metadata().ok()?;
+    if meta.is_symlink() {
+        meta = path.metadata().unwrap_or(meta);
+    }
     Some(Stamp {
         file: (meta.dev(), meta.ino()),
         size: meta.size(),

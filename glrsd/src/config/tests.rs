@@ -421,7 +421,8 @@ fn the_cache_answers_from_memory_until_a_file_changes() {
     let mut place = Place::new();
     let cache = Cache::default();
     let get = |place: &Place, dir: &str, trusted| {
-        cache.load(&place.user_file(), &place.root().join(dir), &place.env, trusted)
+        let root = super::project_root(&place.root().join(dir));
+        cache.load(&place.user_file(), &root, &place.env, trusted)
     };
     place.user(&json!({"maxSteps": 3}));
     let first = get(&place, "src", false);

@@ -2,7 +2,9 @@
 
 use super::{Answer, CallCtx, answered, register};
 use crate::daemon::Daemon;
-use crate::host::Env;
+use crate::host::{Env, reach};
+use crate::registry::absolute;
+use crate::session::looking::silent;
 use futures_util::FutureExt;
 use glrs_protocol::methods::m::*;
 use glrs_protocol::params::*;
@@ -19,6 +21,14 @@ async fn blocking<T: core::marker::Send + 'static>(
         Ok(r) => Answer::Now(r),
         Err(e) => Answer::Now(Err(RpcError::internal(e.to_string()))),
     }
+}
+
+/// The same for what looks at a directory, which may not answer.
+async fn looking<T: core::marker::Send + 'static>(
+    cwd: String,
+    f: impl FnOnce() -> Result<T, RpcError> + core::marker::Send + 'static,
+) -> Answer<T> {
+    Answer::Now(reach::within(reach::PATIENCE, f).await.unwrap_or_else(|| Err(silent(Path::new(&cwd)))))
 }
 
 fn pretty(v: &Value) -> String {
@@ -38,15 +48,6 @@ fn schema(format: Option<&str>) -> Result<ExportResult, RpcError> {
         }
     };
     Ok(ExportResult { text, next: None })
-}
-
-fn absolute(cwd: &str) -> Result<&Path, RpcError> {
-    let path = Path::new(cwd);
-    if path.is_absolute() {
-        Ok(path)
-    } else {
-        Err(RpcError::params(format!("cwd has to be an absolute path, it is {cwd:?}")))
-    }
 }
 
 /// The configuration in force for a directory.
@@ -83,9 +84,9 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
     register::<CatalogModelsM, _>(m, |c, p| {
         async move {
             let d = c.daemon().clone();
-            let env = p.env.map_or_else(|| (*d.env).clone(), Into::into);
             let shared = &d.registry.shared;
-            let config = shared.configuration(Path::new(p.cwd.as_deref().unwrap_or("/")), &env);
+            let env = shared.envs.share(p.env.map_or_else(|| (*d.env).clone(), Into::into));
+            let config = shared.configuration_within(Path::new(p.cwd.as_deref().unwrap_or("/")), &env).await;
             let default = shared.models.default_model(&config, &env).await;
             let models = shared.models.list(&config, &env).await;
             let (table, fetched) = shared.models.sources();
@@ -95,11 +96,13 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
     })?;
     register::<ConfigShowM, _>(m, |c, p| {
         let d = c.daemon().clone();
-        blocking(move || config(&d, &p.cwd, &p.env.map_or_else(|| (*d.env).clone(), Into::into))).boxed()
+        let cwd = p.cwd.clone();
+        looking(cwd, move || config(&d, &p.cwd, &p.env.map_or_else(|| (*d.env).clone(), Into::into))).boxed()
     })?;
     register::<ConfigTrustM, _>(m, |c, p| {
         let d = c.daemon().clone();
-        blocking(move || {
+        let cwd = p.cwd.clone();
+        looking(cwd, move || {
             let root = crate::config::project_root(absolute(&p.cwd)?);
             let store = &d.registry.shared.store;
             let text = crate::config::with_trusted(&store.trusted(), &root);
@@ -114,7 +117,7 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
     register::<SchemaM, _>(m, |_, p| blocking(move || schema(p.format.as_deref())).boxed())?;
     register::<SessionNewM, _>(m, |c, p| {
         async move {
-            let handle = match c.daemon().registry.make(p) {
+            let handle = match c.daemon().registry.make(p).await {
                 Ok(h) => h,
                 Err(e) => return Err(e).into(),
             };

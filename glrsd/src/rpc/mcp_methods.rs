@@ -4,8 +4,10 @@
 //! `mcp`'s business.
 
 use super::{CallCtx, register};
-use crate::host::Env;
+use crate::host::{Env, reach};
 use crate::mcp::{self, State};
+use crate::registry::absolute;
+use crate::session::looking;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use glrs_protocol::RpcError;
@@ -25,19 +27,16 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
 }
 
 async fn list(c: &CallCtx, p: McpList) -> Result<McpListResult, RpcError> {
-    if !Path::new(&p.cwd).is_absolute() {
-        return Err(RpcError::params(format!("cwd has to be an absolute path, it is {:?}", p.cwd)));
-    }
     let daemon = c.daemon().clone();
     let shared = daemon.registry.shared.clone();
     let env = shared.envs.share(p.env.map_or_else(|| (*daemon.env).clone(), Env::from));
-    let (of, for_config) = (shared.clone(), env.clone());
-    // Reads files. A session's directory is canonical, and so it meets the servers of sessions.
-    let read = tokio::task::spawn_blocking(move || {
-        let cwd = Path::new(&p.cwd).canonicalize().unwrap_or_else(|_| p.cwd.clone().into());
+    let (of, for_config, named) = (shared.clone(), env.clone(), absolute(&p.cwd)?.to_path_buf());
+    // A session's directory is canonical, and so it meets the servers of sessions.
+    let read = reach::within(reach::PATIENCE, move || {
+        let cwd = named.canonicalize().unwrap_or(named);
         (of.configuration(&cwd, &for_config), cwd)
     });
-    let (loaded, cwd) = read.await.map_err(|e| RpcError::internal(e.to_string()))?;
+    let (loaded, cwd) = read.await.ok_or_else(|| looking::silent(Path::new(&p.cwd)))?;
     let configured = &loaded.config.mcp_servers;
     let servers = shared.mcp.open(configured, &cwd, &env, &crate::model::key_names(&loaded.config));
     if p.start {

@@ -118,8 +118,6 @@ pub(super) struct Actor {
     pub requests: Vec<Open>,
     pub answered: super::requests::Answered,
     pub running: Option<Running>,
-    /// Since when a turn is about to run: its message is in the log, its task not yet made.
-    pub starting: Option<String>,
     pub events: Option<Events>,
     /// Events that wait for entries before them to be durable.
     pub held_back: Mutex<Option<Vec<Event>>>,

@@ -5,6 +5,7 @@
 
 use super::actor::Actor;
 use super::live::Record;
+use super::looking::Place;
 use super::toolctx::TurnDoor;
 use super::toolenv::ToolEnv;
 use crate::host::Env;
@@ -20,7 +21,13 @@ use tokio_util::sync::CancellationToken;
 
 impl Actor {
     /// What the calls of a turn (or a person's commands) share.
-    pub(super) fn door(&self, cancel: &CancellationToken, user: u64, events: mpsc::Sender<Event>) -> TurnDoor {
+    pub(super) fn door(
+        &self,
+        cancel: &CancellationToken,
+        user: u64,
+        events: mpsc::Sender<Event>,
+        place: Arc<Place>,
+    ) -> TurnDoor {
         let private = self.config.config.session_tmp;
         let parallel = self.config.config.tasks.parallel as usize;
         TurnDoor {
@@ -32,8 +39,8 @@ impl Actor {
             timeout_ms: self.config.config.tool_timeout_ms,
             user,
             seen: self.seen.clone(),
-            deny: self.rules().deny.into(),
-            around: Arc::new(self.around()),
+            deny: self.forbidden().into(),
+            place,
             sandbox: self.config.config.sandbox.on.then_some(self.config.config.sandbox),
             jobs: self.jobs.door(),
             places: Arc::new(Semaphore::new(parallel)),

@@ -7,6 +7,7 @@
 
 use super::actor::{Actor, NewSession};
 use super::live::Record;
+use super::looking;
 use super::{Cmd, Handle, Reply, Who};
 use crate::host::scratch::SessionTmp;
 use crate::policy::Rules;
@@ -159,8 +160,8 @@ impl Actor {
         }
         let cwd = match &task.cwd {
             None => self.cwd.clone(),
-            Some(given) => match self.cwd.join(given).canonicalize() {
-                Ok(dir) if dir.is_dir() && dir.starts_with(&self.cwd) => dir,
+            Some(given) => match looking::directory(&self.cwd, given).await {
+                Ok(dir) if dir.starts_with(&self.cwd) => dir,
                 _ => return Err(format!("{} is no directory inside {}.", given.display(), self.cwd.display())),
             },
         };

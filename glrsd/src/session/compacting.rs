@@ -110,7 +110,7 @@ impl Actor {
             }
             Err(e) => return reply(Err(e)),
         }
-        if self.running.is_some() || self.starting.is_some() {
+        if self.running.is_some() {
             return reply(Err(self.busy("compact")));
         }
         if let Some(w) = &mut self.writing {

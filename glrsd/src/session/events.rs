@@ -5,19 +5,28 @@
 //! beyond that.
 
 use crate::model::JOINED;
-use crate::turn::Event;
+use crate::turn::{EVENTS, Event};
 use tokio::sync::mpsc;
 
 /// The receiving end of a running turn.
 pub(super) struct Events {
     rx: mpsc::Receiver<Event>,
+    tx: mpsc::WeakSender<Event>,
     /// Taken from `rx` while looking for more to join.
     next: Option<Event>,
 }
 
 impl Events {
-    pub(super) fn new(rx: mpsc::Receiver<Event>) -> Self {
-        Self { rx, next: None }
+    /// A channel for a turn that begins.
+    pub(super) fn new() -> (mpsc::Sender<Event>, Self) {
+        let (tx, rx) = mpsc::channel(EVENTS);
+        let weak = tx.downgrade();
+        (tx, Self { rx, tx: weak, next: None })
+    }
+
+    /// A further sending end; none once the turn's task is gone.
+    pub(super) fn sender(&self) -> Option<mpsc::Sender<Event>> {
+        self.tx.upgrade()
     }
 
     /// The next event; `None` when the turn's task is gone. Dropped midway it has taken nothing.
@@ -78,8 +87,7 @@ mod tests {
 
     #[tokio::test]
     async fn neighbours_are_joined_and_nothing_changes_place() {
-        let (tx, rx) = mpsc::channel(64);
-        let mut events = Events::new(rx);
+        let (tx, mut events) = Events::new();
         let text = |t: &str| Event::Chunk(Chunk::Text(t.to_owned()));
         let output = |c: &str, t: &str| Event::Output { call: c.to_owned(), text: t.to_owned() };
         let long = "x".repeat(JOINED - 1);

@@ -1,6 +1,7 @@
 //! Changes to a session besides turns: settings, fork, clear, rewind, extension entries, delete.
 
 use super::actor::Actor;
+use super::looking;
 use super::sending::{key_conflict, params_hash};
 use super::{Reply, Who};
 use crate::fold::context;
@@ -13,7 +14,7 @@ use glrs_protocol::types::SessionInfo;
 use glrs_protocol::{ErrorKind, RpcError, SessionId};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Hash of what makes two calls with one key the same call.
 pub(super) fn keyed_hash(parts: &[&str]) -> String {
@@ -81,17 +82,15 @@ impl Actor {
             entries.push(Entry::custom("glrs:mode", &ModeChoice { mode, by: Some(who.by.clone()) }, &at));
         }
         if let Some(cwd) = &p.cwd {
-            let path = PathBuf::from(cwd);
-            let Ok(path) = path.canonicalize() else {
-                return reply(Err(RpcError::params(format!("{cwd} does not exist: give an existing directory"))));
+            let path = match looking::directory(&self.cwd, Path::new(cwd)).await {
+                Ok(path) => path,
+                Err(e) => return reply(Err(e)),
             };
-            if !path.is_dir() {
-                return reply(Err(RpcError::params(format!("{cwd} is no directory"))));
-            }
             entries.push(Entry::custom("glrs:cwd", &CwdChoice { cwd: path.display().to_string() }, &at));
             self.cwd = path;
             self.told = None;
-            self.refresh_config();
+            let config = self.shared.configuration_within(&self.cwd, &self.env).await;
+            self.configured(config);
         }
         if entries.is_empty() {
             return reply(Err(RpcError::params("nothing to set: give model, variant, mode, title or cwd")));

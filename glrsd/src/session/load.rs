@@ -110,7 +110,8 @@ impl Actor {
     ) -> Self {
         let cwd = PathBuf::from(summary.cwd.clone().unwrap_or_else(|| log.header().cwd.clone()));
         let live = shared.store.live(&id);
-        let config = shared.configuration(&cwd, &env);
+        let env = shared.envs.share(env);
+        let config = shared.configuration_within(&cwd, &env).await;
         let tmp = Arc::new(SessionTmp::new(shared.scratch.clone(), id.clone()));
         let mut actor = Self {
             epoch: random::word(),
@@ -134,13 +135,12 @@ impl Actor {
             requests: Vec::new(),
             answered: super::requests::Answered::default(),
             running: None,
-            starting: None,
             held_back: Mutex::default(),
             traced: Mutex::default(),
             events: None,
             next_piece: 0,
             clients: BTreeMap::new(),
-            env: shared.envs.share(env),
+            env,
             toolbox: super::toolbox::Toolbox::default(),
             jobs: super::jobs::Jobs::new(tmp.clone()),
             shells: super::shells::Shells::default(),
@@ -191,9 +191,9 @@ impl Actor {
         self.window = self.shared.models.describe(&self.config, &self.model).context;
     }
 
-    /// Reads the configuration again if its files changed.
-    pub(super) fn refresh_config(&mut self) {
-        self.config = self.shared.configuration(&self.cwd, &self.env);
+    /// From now on this configuration is in force.
+    pub(super) fn configured(&mut self, config: Arc<crate::config::Loaded>) {
+        self.config = config;
         self.window = self.shared.models.describe(&self.config, &self.model).context;
     }
 
@@ -330,7 +330,8 @@ impl Actor {
                 live.requests.iter().map(|r| Open { request: r.clone(), waiter: None, answered: None }).collect();
             let step = live.step.max(1);
             let msgs = live.msgs.clone();
-            self.begin(user, users, calls);
+            let look = self.look(&[]);
+            self.begin(user, Vec::new(), users, calls, look);
             self.note(&Record::Step { step, msgs });
             if let Some(r) = &mut self.running {
                 r.assistant = assistant;

@@ -15,6 +15,7 @@ mod history;
 mod jobs;
 mod live;
 mod load;
+pub(crate) mod looking;
 mod messages;
 mod queue;
 mod reading;
@@ -89,11 +90,11 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The configuration of a directory, its project's trust taken into account.
+    /// The configuration of a directory, its project's trust taken into account. May wait for the disk.
     pub fn configuration(&self, cwd: &std::path::Path, env: &Env) -> Arc<config::Loaded> {
         let root = config::project_root(cwd);
         let trusted = config::is_trusted(&self.store.trusted(), &root);
-        self.config.load(&self.paths.config, cwd, env, trusted)
+        self.config.load(&self.paths.config, &root, env, trusted)
     }
 }
 

@@ -71,6 +71,13 @@ impl Actor {
         }
     }
 
+    /// Puts the files beside the log in order, once everyone was told what there is to tell.
+    pub(super) async fn tidy(&mut self) {
+        tokio::task::yield_now().await;
+        self.trim_live();
+        self.write_trace();
+    }
+
     /// Empties the live journal once everything has settled.
     pub fn trim_live(&mut self) {
         if self.live_used && self.is_settled() {
@@ -187,7 +194,11 @@ impl Actor {
             return;
         }
         match self.start_later.take() {
-            Some((user, rows)) => self.start_turn(user, rows).await,
+            Some((user, rows)) => {
+                let look = self.look(&rows);
+                self.start_turn(user, rows, look);
+                self.publish_state();
+            }
             None => self.run_on().await,
         }
     }

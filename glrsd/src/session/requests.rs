@@ -10,14 +10,13 @@ use super::trace::Witness;
 use super::{Reply, Who};
 use crate::config;
 use crate::fold::summary::ResolvedEntry;
-use crate::policy::{self, Action, Around, Effect, Rules, Verdict};
+use crate::policy::{self, Action, Effect, Rules, Verdict};
 use crate::tools::{Answer, Ask};
 use glrs_protocol::entry::Entry;
 use glrs_protocol::event::{Event, RequestEvent, Resolved};
 use glrs_protocol::params;
 use glrs_protocol::types::{Decision, Phase, Request, RequestKind};
 use glrs_protocol::{ErrorKind, RpcError};
-use std::path::{Path, PathBuf};
 use tokio::sync::oneshot;
 
 /// An open request.
@@ -55,30 +54,15 @@ impl Actor {
         let mut allow = self.config.config.allow.clone();
         allow.extend(self.summary.rules.iter().cloned());
         allow.extend(config::allowed(&self.shared.store.allowed(), &self.config.root, &self.cwd));
-        let mut deny = self.config.config.deny.clone();
-        if let Some(rules) = self.task_rules() {
-            allow.extend(rules.allow.iter().cloned());
-            deny.extend(rules.deny.iter().cloned());
-        }
-        Rules { allow, deny }
+        allow.extend(self.task_rules().iter().flat_map(|r| r.allow.iter().cloned()));
+        Rules { allow, deny: self.forbidden() }
     }
 
-    /// What rules count from here, and what is guarded: our own configuration and data decide what
-    /// runs unasked, wherever they lie.
-    pub(super) fn around(&self) -> Around {
-        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        let home = self.env.get("HOME").map(PathBuf::from).filter(|h| h.is_absolute());
-        let mut homes: Vec<PathBuf> = home.into_iter().flat_map(|h| [real(&h), h]).collect();
-        homes.dedup();
-        let paths = &self.shared.paths;
-        let mut guarded = vec![real(&paths.root)];
-        if let (Some(dir), Some(name)) = (paths.config.parent().map(real), paths.config.file_name()) {
-            // Who works in that directory is not to be asked about each file in it.
-            guarded.push(if self.cwd.starts_with(&dir) { dir.join(name) } else { dir });
-        }
-        // The file itself may be a link, as with those who keep such files elsewhere.
-        guarded.push(real(&paths.config));
-        Around { cwd: self.cwd.clone(), homes, guarded }
+    /// Those of them that forbid.
+    pub(super) fn forbidden(&self) -> Vec<String> {
+        let mut deny = self.config.config.deny.clone();
+        deny.extend(self.task_rules().iter().flat_map(|r| r.deny.iter().cloned()));
+        deny
     }
 
     /// A tool asks: the policy answers, or a person is asked.
@@ -86,9 +70,11 @@ impl Actor {
         let request = match ask {
             Ask::Permission { effect, asked, title, body } => {
                 let acts = !matches!(effect, Effect::Read(..) | Effect::None);
-                let (rules, around) = (self.rules(), self.around());
+                let place = self.running.as_ref().map_or_else(|| self.place(), |r| r.place.clone());
+                let around = place.around();
+                let rules = self.rules();
                 let asked = asked.as_deref();
-                let action = Action { tool: &tool, effect: effect.clone(), asked, around: &around };
+                let action = Action { tool: &tool, effect: effect.clone(), asked, around };
                 match policy::decide(self.mode, &rules, &action) {
                     Verdict::Run => {
                         let (by, rule) = policy::reason(self.mode, &rules, &action);

@@ -2,9 +2,12 @@
 //!
 //! Pure bookkeeping; nothing here writes or publishes.
 
+use super::looking::Place;
+use super::queue::Waiting;
 use crate::fold::summary::ModelChoice;
 use crate::model::{Model, Spent};
 use crate::turn::ToolCall;
+use glrs_protocol::entry::Entry;
 use glrs_protocol::event::Delta;
 use glrs_protocol::message::{Message, Output, Part, Role};
 use glrs_protocol::params::InterruptResult;
@@ -76,6 +79,10 @@ pub struct Running {
     pub retry: Option<Retry>,
     /// Tools that run.
     pub tools: Vec<ToolRun>,
+    /// Messages it began with, until what it works in was looked at; then they are in `users`.
+    pub rows: Vec<Waiting>,
+    /// What rules count from.
+    pub place: Arc<Place>,
     /// User messages that no `turn` entry holds yet.
     pub users: Vec<Arc<Message>>,
     /// The assistant message whose calls run.
@@ -86,6 +93,9 @@ pub struct Running {
     pub pieces: Vec<Piece>,
     /// What its last answer said of the subscription.
     pub spent: Vec<Spent>,
+    /// Entries of the answer that ended it, each with the piece it completes: they are recorded with the
+    /// turn's end.
+    pub said: Vec<(Entry, Option<String>)>,
     /// Set once esc came: who waits for it, and when the turn is ended by force.
     pub stopping: Option<Stopping>,
 }
@@ -158,6 +168,13 @@ impl Piece {
     /// As clients see it.
     pub fn in_flight(&self) -> InFlight {
         InFlight { of: self.of.clone(), piece: self.kind, offset: self.gone as u64, text: self.text.clone() }
+    }
+}
+
+impl CallState {
+    /// Whether it is one of a server's tool, and has not ended.
+    pub fn asks_a_server(&self) -> bool {
+        self.output.is_none() && crate::tools::mcp::is_one(&self.call.name)
     }
 }
 

@@ -6,12 +6,13 @@
 
 use super::actor::{Actor, next_event};
 use super::live::Record;
+use super::looking::{Look, check_attachments};
 use super::queue::Waiting;
 use super::{Reply, Who};
 use crate::config::Delivery;
 use crate::fold::summary::Removed;
-use crate::turn::attach;
-use glrs_protocol::entry::{Attachment, Entry};
+use crate::turn::Event as Turned;
+use glrs_protocol::entry::Entry;
 use glrs_protocol::event::Event;
 use glrs_protocol::frame::MAX_QUEUE_ROWS;
 use glrs_protocol::params::{
@@ -20,7 +21,6 @@ use glrs_protocol::params::{
 use glrs_protocol::types::{QueueRow, SendMode};
 use glrs_protocol::{ErrorKind, RpcError};
 use serde_json::value::RawValue;
-use std::path::PathBuf;
 
 /// Hash of what makes two calls with one key the same call.
 pub(super) fn params_hash(parts: &[&str]) -> String {
@@ -42,16 +42,6 @@ pub(super) fn key_conflict(key: &str) -> RpcError {
 
 fn result(outcome: &str, row: Option<u64>, entry: Option<u64>) -> SendResult {
     SendResult { outcome: outcome.to_owned(), row, entry }
-}
-
-/// Whether what comes with a message can go along. Looked at away from here: a disk may be slow.
-async fn check_attachments(cwd: PathBuf, attachments: &[Attachment]) -> Result<(), RpcError> {
-    if attachments.is_empty() {
-        return Ok(());
-    }
-    let attachments = attachments.to_vec();
-    let checked = tokio::task::spawn_blocking(move || attach::check(&cwd, &attachments)).await;
-    checked.map_err(|e| RpcError::internal(e.to_string()))?.map_err(RpcError::from)
 }
 
 impl Actor {
@@ -154,18 +144,16 @@ impl Actor {
     /// Nothing runs and nothing waits: the message goes straight to the log.
     async fn start_with(&mut self, w: Waiting, reply: Reply<SendResult>) {
         let rows = vec![w];
+        let look = self.look(&rows);
         let recorded = self.record_start(&rows);
         let Some(user) = recorded.last().map(|(n, _)| *n) else {
             return reply(Err(self.not_recorded()));
         };
-        match self.sync_and_start(user, &rows).await {
-            Ok(started) => {
+        match self.sync_and_start(user, &rows, look).await {
+            Ok(()) => {
                 reply(Ok(result("running", None, Some(user))));
                 self.publish_start(recorded);
                 self.publish_info_if_new();
-                if !started {
-                    self.start_turn(user, rows).await;
-                }
             }
             // Memory holds it and its turn starts when the disk recovers, but it was not
             // acknowledged: the sender is told so, and repeating the call with its key finds it.
@@ -176,42 +164,38 @@ impl Actor {
         }
     }
 
-    /// Makes messages durable that were recorded, and starts their turn meanwhile where that needs
-    /// nothing slow: the disk's time is the provider's time as well. Tells whether it is started.
-    /// What is published waits for [`Self::publish_start`], so that nobody sees it before the messages. If
-    /// the disk does not take them the turn is as if it had not been: it starts when the disk does.
-    async fn sync_and_start(&mut self, user: u64, rows: &[Waiting]) -> Result<bool, RpcError> {
-        let quick = self.ctx.is_some() && rows.iter().all(|w| w.row.attachments.is_empty());
+    /// Makes messages durable that were recorded, and starts their turn meanwhile: the disk's time is
+    /// the provider's time as well. What is published waits for [`Self::publish_start`], so that nobody
+    /// sees it before the messages. If the disk does not take them the turn is as if it had not been:
+    /// it starts when the disk does.
+    async fn sync_and_start(&mut self, user: u64, rows: &[Waiting], look: Look) -> Result<(), RpcError> {
         let job = match self.log.begin_sync() {
-            Ok(Some(job)) if quick => job,
+            Ok(Some(job)) => job,
             _ => {
                 if let Err(e) = self.sync().await {
                     self.start_later = Some((user, rows.to_vec()));
                     return Err(e);
                 }
-                // From here on a crash finds a turn to close, even before its task was made.
-                self.note(&Record::Turn { user });
-                self.starting = Some(self.now());
-                return Ok(false);
+                self.start_turn(user, rows.to_vec(), look);
+                return Ok(());
             }
         };
         self.hold_back();
-        self.start_turn(user, rows.to_vec()).await;
+        self.start_turn(user, rows.to_vec(), look);
         let mut job = std::pin::pin!(job.wait());
-        // The turn's first word is that it wants its request. Others wait for the disk.
-        let first = tokio::select! {
-            biased;
-            done = &mut job => Err(done),
-            event = next_event(&mut self.events) => Ok(event),
-        };
-        let done = match first {
-            Err(done) => done,
-            Ok(event) => {
-                match event {
-                    Some(event) => self.turn_event(event).await,
-                    None => self.turn_vanished().await,
-                }
-                job.await
+        // What is folded or read first takes longer than the disk: whoever sent it does not wait for that.
+        let mut early = self.ctx.is_some();
+        let done = loop {
+            let event = tokio::select! {
+                biased;
+                done = &mut job => break done,
+                event = next_event(&mut self.events), if early => event,
+            };
+            // Once its request is on its way, the turn's further words wait for the disk.
+            early = matches!(event, Some(Turned::Found { .. }));
+            match event {
+                Some(event) => self.turn_event(event).await,
+                None => self.turn_vanished().await,
             }
         };
         let synced = self.log.finish_sync(&done);
@@ -219,8 +203,7 @@ impl Actor {
             if self.undo_start(user) {
                 self.start_later = Some((user, rows.to_vec()));
             }
-        })?;
-        Ok(true)
+        })
     }
 
     /// Publishes the messages of a turn: that it runs before what it runs on, so that nobody sees a
@@ -279,20 +262,21 @@ impl Actor {
         }
         if self.running.is_some() || blocked || self.writing.is_some() || self.queue.rows.is_empty() {
             self.publish_state();
-            return self.trim_live();
+            return self.tidy().await;
         }
         let n = match self.config.config.follow_up_mode {
             Delivery::OneAtATime => 1,
             Delivery::All => self.queue.rows.len(),
         };
         let rows: Vec<Waiting> = self.queue.rows[..n].to_vec();
+        let look = self.look(&rows);
         let recorded = self.record_start(&rows);
         let Some(user) = recorded.last().map(|(n, _)| *n) else { return };
         // The rows are in the log now. While it cannot be synced they stay in the journal as well;
         // their keys tell after a crash that they were taken.
         let numbers: Vec<u64> = rows.iter().map(|w| w.row.row).collect();
         self.queue.drop_rows(&numbers);
-        let started = self.sync_and_start(user, &rows).await;
+        let started = self.sync_and_start(user, &rows, look).await;
         if started.is_ok() {
             for row in numbers {
                 self.note(&Record::Gone { row });
@@ -300,9 +284,6 @@ impl Actor {
         }
         self.publish_start(recorded);
         self.publish_queue();
-        if let Ok(false) = started {
-            self.start_turn(user, rows).await;
-        }
     }
 
     pub(super) fn set_held(&mut self, on: bool) {

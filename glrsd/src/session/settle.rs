@@ -6,8 +6,10 @@
 
 use super::actor::Actor;
 use super::live::Record;
+use super::looking;
 use super::running::{CallState, Running, Stopping};
 use super::turning::{failure_words, turn_entry};
+use crate::fold::Context;
 use crate::model::{Failure, FailureKind};
 use crate::store::Store;
 use crate::tools::clip;
@@ -54,6 +56,8 @@ pub(super) enum End {
     Context,
     /// The session's directory is gone.
     CwdGone,
+    /// It does not answer.
+    CwdSilent,
     /// The disk does not take entries.
     Disk,
     /// A fault of the daemon.
@@ -139,8 +143,13 @@ impl Actor {
         if let End::Failed(f) = &end {
             self.trace_failure(&r, f);
         }
-        let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
+        let mut entries = std::mem::take(&mut r.said);
         let mut messages: Vec<Message> = r.users.drain(..).map(|m| (*m).clone()).collect();
+        if !r.rows.is_empty() {
+            // It ended while its directory was looked at. Where the history is not in memory the messages
+            // stay without a turn, and the next one takes them up.
+            messages.extend(self.ctx.as_mut().map(Context::take_pending).unwrap_or_default());
+        }
 
         // What had streamed is kept, marked.
         if let Some(p) = r.take_piece(PieceKind::Reasoning, None) {
@@ -207,16 +216,13 @@ impl Actor {
             Some(Entry::Error(e)) => e.text.clone(),
             _ => String::new(),
         };
-        messages.extend(marker.map(|m| Message::text(Role::User, m)));
+        messages.extend(marker.filter(|_| !messages.is_empty()).map(|m| Message::text(Role::User, m)));
         entries.extend(notice.map(|n| (n, None)));
         entries.push((turn_entry(&messages, status, &at), None));
 
         let plain: Vec<Entry> = entries.iter().map(|(e, _)| e.clone()).collect();
         let recorded = self.record(&plain);
         let synced = self.sync().await.is_ok();
-        if synced {
-            self.note(&Record::Turn { user: 0 });
-        }
         if self.shells.is_empty() {
             self.flush_at = None;
         }
@@ -235,6 +241,10 @@ impl Actor {
             self.publish_entry(n, raw, of);
         }
         self.publish_usage();
+        if synced && !self.is_settled() {
+            // Else the journal is emptied as soon as everyone was told.
+            self.note(&Record::Turn { user: 0 });
+        }
         self.touch();
         self.course.awake = true;
         if make_room && !self.start_brief(false, None, Vec::new()).await {
@@ -294,6 +304,10 @@ impl Actor {
                 )),
                 Some(FAILED),
             ),
+            End::CwdSilent => {
+                let words = format!("{}; send again when it does", looking::silence(&self.cwd));
+                (TurnStatus::Failed, Some(Entry::error(words, &at)), Some(FAILED))
+            }
             End::Disk => (TurnStatus::Failed, Some(Entry::error(self.disk_error().message, &at)), Some(FAILED)),
             End::Internal => (
                 TurnStatus::Failed,

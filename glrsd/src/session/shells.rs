@@ -170,7 +170,7 @@ impl Actor {
     fn start_shell(&mut self, run: ShellRun) {
         let events = &self.shells.events.get_or_insert_with(|| mpsc::channel(turn::EVENTS)).0.clone();
         let stop = CancellationToken::new();
-        let mut door = self.door(&stop, self.summary.last_user, events.clone());
+        let mut door = self.door(&stop, self.summary.last_user, events.clone(), self.place());
         door.sandbox = None;
         let tools: Vec<_> = self.shared.tools.iter().filter(|t| t.spec().name == TOOL).cloned().collect();
         let turn = Turn {

@@ -9,14 +9,13 @@
 
 use super::Shared;
 use super::actor::Actor;
-use super::running::CallState;
 use crate::config::Loaded;
 use crate::host::Env;
 use crate::mcp::{self, Server, State, ToolInfo};
 use crate::model::key_names;
 use crate::policy;
 use crate::tools::Tool;
-use crate::tools::mcp::{McpTool, is_one};
+use crate::tools::mcp::McpTool;
 use crate::tools::task;
 use futures_util::future::join_all;
 use glrs_protocol::entry::Entry;
@@ -182,9 +181,9 @@ impl Inner {
 }
 
 impl Actor {
-    /// What the next turn's task needs to settle the tools. `resume` are calls that were left over
-    /// by a restart.
-    pub(super) fn prepare_tools(&self, resume: &[CallState]) -> Preparing {
+    /// What the next turn's task needs to settle the tools. `left_over`: calls of servers' tools were
+    /// left over by a restart.
+    pub(super) fn prepare_tools(&self, left_over: bool) -> Preparing {
         Preparing {
             toolbox: self.toolbox.clone(),
             shared: self.shared.clone(),
@@ -192,7 +191,7 @@ impl Actor {
             cwd: self.cwd.clone(),
             env: self.env.clone(),
             child: self.is_child(),
-            left_over: resume.iter().any(|c| c.output.is_none() && is_one(&c.call.name)),
+            left_over,
         }
     }
 

@@ -5,11 +5,12 @@
 
 use super::artifacts;
 use super::jobs::JobsDoor;
+use super::looking::Place;
 use super::toolenv::ToolEnv;
 use crate::config;
 use crate::host::Env;
 use crate::host::sandbox::Sandbox;
-use crate::policy::{Around, Fence};
+use crate::policy::Fence;
 use crate::store::Store;
 use crate::tools::task::{Child, Task};
 use crate::tools::{Answer, ArtifactCall, Ask, Kept, Left, ToolCtx};
@@ -50,7 +51,7 @@ pub struct TurnDoor {
     /// Rules that forbid, and what they count from.
     pub deny: Arc<[String]>,
     /// Where it happens.
-    pub around: Arc<Around>,
+    pub place: Arc<Place>,
     /// What commands are kept to.
     pub sandbox: Option<config::Sandbox>,
     /// What runs in the background.
@@ -144,7 +145,10 @@ impl ToolCtx for CallDoor {
     }
 
     fn fence(&self) -> Fence {
-        Fence::new(self.turn.deny.iter(), &self.tool, &self.turn.around)
+        if self.turn.deny.is_empty() {
+            return Fence::default();
+        }
+        Fence::new(self.turn.deny.iter(), &self.tool, self.turn.place.around())
     }
 
     fn sandbox(&self) -> Option<Sandbox> {

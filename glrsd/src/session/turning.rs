@@ -5,7 +5,9 @@
 //! [`super::settle`].
 
 use super::actor::Actor;
+use super::events::Events;
 use super::live::Record;
+use super::looking::{Look, taken_along};
 use super::queue::Waiting;
 use super::running::{CallState, Running};
 use super::settle::End;
@@ -14,7 +16,9 @@ use crate::config::Delivery;
 use crate::fold::legalize;
 use crate::fold::summary::{ModeChoice, ModelChoice};
 use crate::model::{Call, Chunk, Failure, FailureKind, Reply, Stop};
+use crate::turn::surroundings::{Means, Surroundings};
 use crate::turn::{self, Event, Step, StepCall, ToolCall, Turn, prompt, vitals::Vitals};
+use futures_util::FutureExt;
 use glrs_protocol::entry::{self, Entry};
 use glrs_protocol::message::{Message, Part, Role};
 use glrs_protocol::types::{Phase, PieceKind};
@@ -76,56 +80,28 @@ impl Actor {
         self.record(&entries)
     }
 
-    /// Starts the turn of messages that are in the log. It works as configured by now.
-    pub(super) async fn start_turn(&mut self, user: u64, rows: Vec<Waiting>) {
-        self.refresh_config();
-        let notices = self.config_notices(&self.now());
-        let recorded = self.record(&notices);
-        self.publish_entries(recorded);
-        let folded = self.fold_context().await;
-        let users = self.user_messages(&rows).await;
-        let keep = rows.iter().any(|w| !w.row.attachments.is_empty());
-        let model = self.resolve_model();
-        self.starting = None;
-        self.begin(user, users, Vec::new());
-        if keep {
-            // The files may be gone when the daemon comes back.
-            self.note_step();
-        }
-        if let Err(why) = folded {
-            return self.settle(End::Failed(Box::new(Failure::of(FailureKind::Protocol, why)))).await;
-        }
-        if !self.cwd.is_dir() {
-            return self.settle(End::CwdGone).await;
-        }
-        if let Some(r) = &mut self.running {
-            r.model = model.as_ref().ok().cloned();
-        }
-        if let Err(failure) = model {
-            return self.settle(End::Failed(Box::new(failure))).await;
-        }
-        self.publish_state();
+    /// Starts the turn of messages that are in the log. What it works in is looked at first, by its
+    /// task: see [`Self::found`].
+    pub(super) fn start_turn(&mut self, user: u64, rows: Vec<Waiting>, look: Look) {
+        self.begin(user, rows, Vec::new(), Vec::new(), look);
     }
 
-    /// Makes the running turn and its task. `resume` are calls that were left over by a restart.
-    pub(super) fn begin(&mut self, user: u64, users: Vec<Arc<Message>>, resume: Vec<CallState>) {
-        let (tx, rx) = mpsc::channel(turn::EVENTS);
+    /// Makes the running turn and its task. It begins with `rows`, or, taken up again after a restart,
+    /// with messages and calls that were left over.
+    pub(super) fn begin(
+        &mut self,
+        user: u64,
+        rows: Vec<Waiting>,
+        users: Vec<Arc<Message>>,
+        resume: Vec<CallState>,
+        look: Look,
+    ) {
+        let (tx, events) = Events::new();
         let cancel = CancellationToken::new();
-        let door = self.door(&cancel, user, tx.clone());
-        let preparing = self.prepare_tools(&resume);
-        let over = cancel.clone();
-        let ctx: turn::CtxOf = Arc::new(move |call: &ToolCall| {
-            Box::new(CallDoor { turn: door.clone(), call: call.id.clone(), tool: call.name.clone() })
-        });
-        let turn = async move {
-            // Here, not in the actor: who attaches or presses esc waits for no server.
-            let tools = preparing.settle(&over).await;
-            Turn { tools, events: tx, cancel: over, ctx }.run().await;
-        };
         self.note(&Record::Turn { user });
-        self.events = Some(super::events::Events::new(rx));
+        self.events = Some(events);
         // The task's panic is contained by the runtime; the closed channel tells the actor.
-        let task = tokio::spawn(turn);
+        let task = tokio::spawn(prepared(look, tx, cancel.clone()));
         self.running = Some(Running {
             user,
             task,
@@ -138,17 +114,70 @@ impl Actor {
             phase: Phase::Waiting,
             retry: None,
             tools: Vec::new(),
+            rows,
+            place: self.place(),
             users,
             assistant: None,
             calls: resume,
             pieces: Vec::new(),
             spent: Vec::new(),
+            said: Vec::new(),
             stopping: None,
         });
     }
 
+    /// What the turn works in was looked at: it goes on as configured by now.
+    async fn found(&mut self, found: Option<Box<Surroundings>>, means: oneshot::Sender<Means>) {
+        let Some(found) = found else { return self.settle(End::CwdSilent).await };
+        let Surroundings { here, cwd, config, instructions, artifacts, taken } = *found;
+        if cwd == self.cwd {
+            self.configured(config);
+        }
+        self.artifacts = artifacts;
+        let at = self.now();
+        let notices = self.config_notices(&at);
+        let recorded = self.record(&notices);
+        self.publish_entries(recorded);
+        let folded = self.fold_context().await;
+        let Some(r) = &mut self.running else { return };
+        let (rows, user, cancel) = (std::mem::take(&mut r.rows), r.user, r.cancel.clone());
+        let place = r.place.clone();
+        if !rows.is_empty() {
+            let users = self.user_messages(&rows, taken, instructions);
+            let (model, chosen) = (self.resolve_model(), self.chosen());
+            if let Some(r) = &mut self.running {
+                (r.users, r.chosen) = (users, chosen);
+                r.model = model.as_ref().ok().cloned();
+            }
+            if rows.iter().any(|w| !w.row.attachments.is_empty()) {
+                // The files may be gone when the daemon comes back.
+                self.note_step();
+            }
+            if let Err(why) = folded {
+                return self.settle(End::Failed(Box::new(Failure::of(FailureKind::Protocol, why)))).await;
+            }
+            if !here {
+                return self.settle(End::CwdGone).await;
+            }
+            if let Err(failure) = model {
+                return self.settle(End::Failed(Box::new(failure))).await;
+            }
+        }
+        let Some(events) = self.events.as_ref().and_then(Events::sender) else { return };
+        let door = self.door(&cancel, user, events, place);
+        let left_over = self.running.as_ref().is_some_and(|r| r.calls.iter().any(CallState::asks_a_server));
+        let preparing = self.prepare_tools(left_over);
+        let ctx: turn::CtxOf = Arc::new(move |call: &ToolCall| {
+            Box::new(CallDoor { turn: door.clone(), call: call.id.clone(), tool: call.name.clone() })
+        });
+        let tools = async move { preparing.settle(&cancel).await }.boxed();
+        // If nobody takes it the task is gone, and says so by its closed channel.
+        let _ = means.send(Means { tools, ctx });
+    }
+
     pub(super) async fn turn_event(&mut self, event: Event) {
         match event {
+            Event::Found { found, means } => self.found(found, means).await,
             Event::Next(reply) => self.next_step(reply).await,
             Event::Retry(retry) => {
                 if let Some(retry) = &retry {
@@ -224,7 +253,10 @@ impl Actor {
         let steers = self.take_steers().await;
         if !steers.is_empty() {
             let rides = self.ctx.as_mut().map(|c| c.take_rides(steers.len())).unwrap_or_default();
-            let messages = self.row_messages(&steers, false, rides).await;
+            let messages = {
+                let taken = taken_along(self.cwd.clone(), &steers).await;
+                self.row_messages(&steers, taken, None, rides)
+            };
             if let Some(ctx) = &mut self.ctx {
                 // Their entries are pending in the fold; this turn sends them.
                 ctx.take_pending();
@@ -384,6 +416,16 @@ impl Actor {
             };
             entries.push((Entry::Usage(usage), None));
         }
+        self.task_text(&message.joined_text());
+        self.course.reported();
+        if calls.is_empty() {
+            if let Some(r) = &mut self.running {
+                r.said = entries;
+                r.calls.clear();
+                r.assistant = (!message.parts.is_empty()).then_some(message);
+            }
+            return self.finished(reply.stop).await;
+        }
         let plain: Vec<Entry> = entries.iter().map(|(e, _)| e.clone()).collect();
         let ofs: Vec<Option<String>> = entries.into_iter().map(|(_, of)| of).collect();
         let recorded = self.record(&plain);
@@ -393,12 +435,9 @@ impl Actor {
             }
             self.publish_entry(n, raw, of);
         }
-        self.task_text(&message.joined_text());
         self.publish_usage();
-        self.course.reported();
-        let over = calls.is_empty();
         // After the last step the turn's end looks at the line, with the whole turn in the history.
-        if !over && self.compaction_due().await {
+        if self.compaction_due().await {
             self.start_brief(false, None, Vec::new()).await;
         }
         if let Some(r) = &mut self.running {
@@ -407,16 +446,10 @@ impl Actor {
                 .map(|call| CallState { call, detail: String::new(), started: None, output: None })
                 .collect();
             r.assistant = (!message.parts.is_empty()).then_some(message);
-            if !over {
-                r.phase = Phase::Tool;
-            }
+            r.phase = Phase::Tool;
         }
-        if over {
-            self.finished(reply.stop).await;
-        } else {
-            self.note_step();
-            self.publish_state();
-        }
+        self.note_step();
+        self.publish_state();
     }
 
     /// The model asked for no tool: the turn is over.
@@ -457,6 +490,23 @@ impl Actor {
         self.note(&Record::Step { step: 0, msgs: Vec::new() });
         self.publish_entries(recorded);
     }
+}
+
+/// A turn from its look to its end. What waits for a disk or a server waits here and not in the actor,
+/// where people attach and press esc.
+async fn prepared(look: Look, events: mpsc::Sender<Event>, cancel: CancellationToken) {
+    let found = tokio::select! {
+        biased;
+        () = cancel.cancelled() => return drop(events.send(Event::Cancelled).await),
+        found = look => found.map(Box::new),
+    };
+    let (means, taken_up) = oneshot::channel();
+    if events.send(Event::Found { found, means }).await.is_err() {
+        return;
+    }
+    let Ok(Means { tools, ctx }) = taken_up.await else { return };
+    let tools = tools.await;
+    Turn { tools, events, cancel, ctx }.run().await;
 }
 
 /// A `turn` entry of these messages.

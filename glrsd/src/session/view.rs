@@ -8,7 +8,7 @@ use super::{AttachPoint, Reply, Who};
 use bytes::Bytes;
 use glrs_protocol::event::{ClientsEvent, Event, EventFrame, InfoEvent, QueueEvent, StateEvent, UsageEvent};
 use glrs_protocol::params::{Attach, Snapshot};
-use glrs_protocol::types::{InFlight, Phase, Request, SessionInfo, State, StateName, UsageInfo};
+use glrs_protocol::types::{InFlight, Request, SessionInfo, State, StateName, UsageInfo};
 use std::sync::{Arc, PoisonError};
 
 impl Actor {
@@ -26,12 +26,6 @@ impl Actor {
                 since: Some(r.since.clone()),
                 tools: r.tools.clone(),
                 retry: r.retry.clone(),
-                ..State::of(StateName::Running)
-            },
-            None if self.starting.is_some() => State {
-                step: Some(1),
-                phase: Some(Phase::Waiting),
-                since: self.starting.clone(),
                 ..State::of(StateName::Running)
             },
             None if self.held => State::of(StateName::Held),

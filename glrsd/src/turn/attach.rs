@@ -111,6 +111,11 @@ impl Taken {
         Self { text: block(path, text), ..Self::default() }
     }
 
+    /// The disk it lies on does not answer.
+    pub fn unread(path: &str) -> Self {
+        Self::left_out(path, "its disk does not answer")
+    }
+
     /// It does not go along; both sides are told.
     fn left_out(path: &str, why: &str) -> Self {
         let notice = Some(format!("({path} does not go along: {why})"));

@@ -7,6 +7,7 @@
 
 pub mod attach;
 pub mod prompt;
+pub mod surroundings;
 pub mod vitals;
 
 use crate::host::{clock, random};
@@ -22,6 +23,7 @@ use glrs_protocol::types::Retry;
 use serde_json::value::RawValue;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use surroundings::{Means, Surroundings};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -93,6 +95,13 @@ pub struct Started {
 
 /// What happens in a turn, in order.
 pub enum Event {
+    /// What the turn works in was looked at, or (`None`) does not answer. Comes first.
+    Found {
+        /// What was found.
+        found: Option<Box<Surroundings>>,
+        /// What to go on with.
+        means: oneshot::Sender<Means>,
+    },
     /// A step begins: what is it to be?
     Next(oneshot::Sender<Step>),
     /// A retry is waited for, or (`None`) the wait is over.

@@ -4,6 +4,8 @@
 //! what changes — directory, instructions, attached files — rides behind the user's words.
 
 use crate::config::{Found, read_head};
+use std::cell::LazyCell;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Most bytes of one instructions file that are sent.
@@ -46,10 +48,12 @@ pub fn instructions(root: &Path, cwd: &Path) -> Instructions {
         inside = cwd;
     }
     dirs.reverse();
-    let inside = inside.canonicalize().unwrap_or_else(|_| inside.to_path_buf());
+    // Most directories have none: then where they really are does not matter.
+    let real = LazyCell::new(|| inside.canonicalize().unwrap_or_else(|_| inside.to_path_buf()));
     let mut found = Instructions::default();
-    for path in dirs.into_iter().map(|d| d.join(INSTRUCTIONS)) {
-        let mut bytes = match read_head(&path, Some(&inside), INSTRUCTIONS_MAX as u64) {
+    let there = |path: &PathBuf| !path.symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound);
+    for path in dirs.into_iter().map(|d| d.join(INSTRUCTIONS)).filter(there) {
+        let mut bytes = match read_head(&path, Some(&real), INSTRUCTIONS_MAX as u64) {
             Found::Absent => continue,
             Found::Refused(why) => {
                 found.left_out.push(format!("{} was not read: {why}", path.display()));
