@@ -9,7 +9,7 @@
 )]
 
 use glrs_tests::bench::{Table, cpu_of, median, switches_of, timed, wanted};
-use glrs_tests::fakes::http::post;
+use glrs_tests::fakes::http::Plain;
 use glrs_tests::process::{Proc, Signal, daemons_of, rss_of};
 use glrs_tests::wait::Watched;
 use glrs_tests::{Dialect, Fake, Home, PATIENCE, Reply, Value, cli, json};
@@ -142,6 +142,7 @@ fn turns(table: &mut Table) {
     let _daemon = home.daemon();
     let wire = home.wire("bench");
     let sync = durable(&home);
+    let headers = [("authorization", "Bearer k"), ("content-type", "application/json")];
     for (words, name) in [(1, "a turn on an instant model"), (2000, "2,000 deltas to one client")] {
         let text = "word ".repeat(words);
         fake.answer_by(move |_| Reply::say(&text));
@@ -151,16 +152,22 @@ fn turns(table: &mut Table) {
         for _ in 0..sessions {
             let id = wire.new_session(&home, json!({}));
             wire.turn(&id, "go");
-            let mut plain = Plain::attach(&home, &id);
-            times.extend((0..25).map(|_| plain.turn(&id)));
+            wire.ok("session/detach", json!({"id": id}));
+            let mut plain = Client::attach(&home, &id);
+            // Beside each turn, what its request takes without us: both meet the machine in one state.
+            let mut direct = Plain::connect(fake.addr());
+            times.extend((0..25).map(|_| {
+                let time = plain.turn(&id);
+                let body = fake.wait_request(fake.count()).raw;
+                (time, timed(|| drop(direct.post("/v1/chat/completions", &headers, &body))))
+            }));
         }
-        let mut times = times.into_iter();
-        let time = median(times.len(), || times.next().unwrap_or_default());
-        let body = fake.requests().last().expect("a request").body.clone();
-        let headers = [("authorization", "Bearer k"), ("content-type", "application/json")];
-        let floor =
-            median(15, || timed(|| drop(post(fake.addr(), "/v1/chat/completions", &headers, &body.to_string()))));
-        table.time(&format!("{name} (floor: the provider itself)"), time, Some(floor), None);
+        let of = |part: &dyn Fn(&(Duration, Duration)) -> Duration| {
+            let mut all = times.iter().map(part);
+            median(times.len(), || all.next().unwrap_or_default())
+        };
+        let (time, floor) = (of(&|t| t.0), of(&|t| t.1));
+        table.time(&format!("{name} (floor: its request by itself)"), time, Some(floor), None);
         // What was said and how the turn ended are each on disk before anyone is told.
         let over = time.saturating_sub(floor);
         let gate = if words == 1 { 2 } else { 30 };
@@ -232,12 +239,12 @@ fn durable(home: &Home) -> Duration {
 }
 
 /// A client that does nothing but wait for the turn's end: what it costs is not the daemon's.
-struct Plain {
+struct Client {
     lines: BufReader<UnixStream>,
     line: Vec<u8>,
 }
 
-impl Plain {
+impl Client {
     fn attach(home: &Home, id: &str) -> Self {
         let stream = UnixStream::connect(home.socket()).expect("the daemon listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");

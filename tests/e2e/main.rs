@@ -31,6 +31,7 @@ mod roster;
 mod rules;
 mod sandbox;
 mod shell;
+mod silence;
 mod sockets;
 mod steps;
 mod subagents;

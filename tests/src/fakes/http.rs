@@ -5,7 +5,7 @@
 use super::reply::{Gate, Limit};
 use serde_json::Value;
 use std::io::{BufRead, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -245,32 +245,57 @@ fn reason(status: u16) -> &'static str {
 }
 
 /// A client's side: one request on its own connection. Gives the status (0 when the connection
-/// closed without an answer), the body, and whether it came whole. For the fakes' own tests and as
-/// the floor of benches.
+/// closed without an answer), the body, and whether it came whole. For the fakes' own tests.
 ///
 /// # Panics
 /// When the fake does not answer as HTTP.
-pub fn post(addr: std::net::SocketAddr, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String, bool) {
-    use std::io::Read;
-    let mut stream = TcpStream::connect(addr).expect("a fake that listens");
-    stream.set_read_timeout(Some(crate::wait::PATIENCE)).expect("a read timeout");
-    let mut head = format!("POST {path} HTTP/1.1\r\nhost: {addr}\r\ncontent-length: {}\r\n", body.len());
-    for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+pub fn post(addr: SocketAddr, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String, bool) {
+    Plain::connect(addr).post(path, headers, body)
+}
+
+/// A connection to a fake that does nothing but ask: the floor of benches.
+#[derive(Debug)]
+pub struct Plain {
+    addr: SocketAddr,
+    input: std::io::BufReader<TcpStream>,
+}
+
+impl Plain {
+    /// Connects.
+    ///
+    /// # Panics
+    /// When nobody listens.
+    pub fn connect(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).expect("a fake that listens");
+        stream.set_read_timeout(Some(crate::wait::PATIENCE)).expect("a read timeout");
+        stream.set_nodelay(true).expect("a TCP connection");
+        Self { addr, input: std::io::BufReader::new(stream) }
     }
-    stream.write_all(format!("{head}\r\n{body}").as_bytes()).expect("a fake that reads");
-    let mut input = std::io::BufReader::new(stream);
-    let Some(line) = read_line(&mut input) else { return (0, String::new(), false) };
-    let status = line.split(' ').nth(1).and_then(|w| w.parse().ok()).expect("a status line");
-    let headers = read_headers(&mut input).expect("headers");
-    let mut bytes = Vec::new();
-    let length = headers.iter().find(|(n, _)| n == "content-length").and_then(|(_, v)| v.parse::<usize>().ok());
-    let whole = match length {
-        Some(n) => {
-            bytes.resize(n, 0);
-            input.read_exact(&mut bytes).is_ok()
+
+    /// One request, as [`post`] makes it; the connection stays.
+    ///
+    /// # Panics
+    /// When the fake does not answer as HTTP.
+    pub fn post(&mut self, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String, bool) {
+        use std::io::Read;
+        let mut head = format!("POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n", self.addr, body.len());
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
         }
-        None => read_chunks(&mut input, &mut bytes).is_some(),
-    };
-    (status, String::from_utf8_lossy(&bytes).into_owned(), whole)
+        self.input.get_mut().write_all(format!("{head}\r\n{body}").as_bytes()).expect("a fake that reads");
+        let input = &mut self.input;
+        let Some(line) = read_line(input) else { return (0, String::new(), false) };
+        let status = line.split(' ').nth(1).and_then(|w| w.parse().ok()).expect("a status line");
+        let headers = read_headers(input).expect("headers");
+        let mut bytes = Vec::new();
+        let length = headers.iter().find(|(n, _)| n == "content-length").and_then(|(_, v)| v.parse::<usize>().ok());
+        let whole = match length {
+            Some(n) => {
+                bytes.resize(n, 0);
+                input.read_exact(&mut bytes).is_ok()
+            }
+            None => read_chunks(input, &mut bytes).is_some(),
+        };
+        (status, String::from_utf8_lossy(&bytes).into_owned(), whole)
+    }
 }
