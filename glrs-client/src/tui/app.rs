@@ -15,6 +15,7 @@ use glrs_protocol::params::{Rewind, Send, Snapshot};
 use glrs_protocol::types::NumberedEntry;
 use ratatui::style::Style;
 use ratatui::text::Line;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -416,7 +417,11 @@ impl App {
 fn lines_of(items: &VecDeque<Item>, from: usize, width: u16) -> Vec<Line<'static>> {
     let mut out = Vec::new();
     let mut tight_before = items.iter().take(from).rev().find_map(is_tight).unwrap_or(false);
-    for item in items.iter().skip(from) {
+    for (i, item) in items.iter().enumerate().skip(from) {
+        // How a turn ended was said by the notice or error before it, in better words.
+        if kind(item) == "turn" && i.checked_sub(1).is_some_and(|i| matches!(&*kind(&items[i]), "notice" | "error")) {
+            continue;
+        }
         let lines = match item {
             Item::Entry(e) => transcript::render(&typed(e), width),
             Item::Note(words, style) => transcript::note(words, usize::from(width), *style),
@@ -435,15 +440,20 @@ fn lines_of(items: &VecDeque<Item>, from: usize, width: u16) -> Vec<Line<'static
     out
 }
 
+/// What kind of entry it is; nothing for what is none.
+fn kind(item: &Item) -> Cow<'_, str> {
+    match item {
+        Item::Entry(e) => glrs_protocol::entry::kind_of(e.entry.get()),
+        Item::Note(..) | Item::Lines(_) => Cow::Borrowed(""),
+    }
+}
+
 /// Whether something belongs to its neighbours; `None` for what is not shown.
 fn is_tight(item: &Item) -> Option<bool> {
-    match item {
-        Item::Entry(e) => match glrs_protocol::entry::kind_of(e.entry.get()).as_ref() {
-            "tool" | "reasoning" => Some(true),
-            "usage" | "turn" | "custom" => None,
-            _ => Some(false),
-        },
-        Item::Note(..) | Item::Lines(_) => Some(false),
+    match &*kind(item) {
+        "tool" | "reasoning" => Some(true),
+        "usage" | "turn" | "custom" => None,
+        _ => Some(false),
     }
 }
 

@@ -328,3 +328,19 @@ fn the_bottom_shows_what_goes_on_and_always_fits() {
         assert!(lines.iter().all(|l| !l.chars().any(char::is_control)));
     }
 }
+
+#[test]
+fn how_a_turn_ended_is_said_once() {
+    let ended = |a: &mut App, seq, n: u64, status: &str| {
+        let turn = json!({"type": "turn", "messages": [], "status": status, "at": format!("t{n}")});
+        event(a, seq, "entry", json!({"n": n, "entry": turn}));
+    };
+    let mut a = app();
+    fresh(&mut a);
+    entry(&mut a, 6, 3, "(interrupted)");
+    ended(&mut a, 7, 4, "interrupted");
+    assert_eq!(fresh(&mut a), ["(interrupted)"]);
+    // A file of another program says it by the status alone.
+    ended(&mut a, 8, 5, "interrupted");
+    assert_eq!(fresh(&mut a), ["(interrupted)"]);
+}
