@@ -169,12 +169,17 @@ async fn stop(ctx: &Ctx, now: bool) -> Result<bool, Failure> {
     }
 }
 
-/// Whether a process of ours still exists. Until it has ended it holds the data directory.
+/// Whether a process of ours still runs. Until it has ended it holds the data directory; one that
+/// has ended and that nobody took note of (as in containers, where process 1 takes its time) does not.
 fn alive(pid: u32) -> bool {
-    i32::try_from(pid)
-        .ok()
-        .and_then(rustix::process::Pid::from_raw)
-        .is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+    let there = |pid| rustix::process::test_kill_process(pid).is_ok();
+    i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).is_some_and(there) && !is_zombie(pid)
+}
+
+/// Whether a process has ended already. Its state stands behind its name, which may hold anything.
+fn is_zombie(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
 
 /// Stops a daemon whose protocol we do not speak.
@@ -270,6 +275,13 @@ mod tests {
     fn a_process_that_ended_is_not_alive() {
         assert!(alive(std::process::id()));
         let mut child = std::process::Command::new("true").spawn().unwrap();
+        if cfg!(target_os = "linux") {
+            // Ended, and nobody took note of it yet.
+            use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+            let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+            waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+            assert!(!alive(child.id()));
+        }
         child.wait().unwrap();
         assert!(!alive(child.id()));
     }
