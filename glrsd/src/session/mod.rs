@@ -25,6 +25,7 @@ mod running;
 mod sending;
 mod settle;
 mod shells;
+mod starting;
 mod toolbox;
 mod toolctx;
 mod toolenv;
