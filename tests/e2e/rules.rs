@@ -1,9 +1,10 @@
 //! What a session may do and look at: guarded files, rules by directory, what a checkout brings.
 
-use crate::{home, rehearsal};
-use glrs_tests::{View, json};
+use crate::{Scene, home, rehearsal};
+use glrs_tests::{Reply, View, json};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
+use std::path::PathBuf;
 
 /// Results of the tools of the last turn.
 fn last_result(view: &View) -> String {
@@ -109,4 +110,40 @@ fn commands_see_no_key_of_a_provider_unless_it_is_named() {
         let view = wire.wait_view(&id, "its entry", |v| v.of_type("tool").len() == 2);
         assert!(last_result(&view).starts_with(&format!("{seen} plain\n")), "{}", last_result(&view));
     }
+}
+
+/// Whoever attaches after a restart brings the home that such rules count from.
+#[test]
+fn rules_about_the_home_hold_in_a_turn_that_goes_on_after_a_restart() {
+    let mut scene = Scene::plain();
+    let secret = PathBuf::from(&scene.home.env()["HOME"]).join("secret");
+    fs::create_dir_all(&secret).unwrap();
+    fs::write(secret.join("key"), "the secret itself").unwrap();
+    let mut config = scene.fake.config();
+    config["deny"] = json!(["read(~/secret/**)"]);
+    scene.home.config(&config);
+    scene.fake.reply(Reply::call("write", json!({"path": "a.txt", "content": "x"})));
+    scene.wire.send(&scene.id, "write it");
+    let request = scene.wire.request(&scene.id);
+    scene.daemon.kill9();
+    let _daemon = scene.home.daemon();
+    let wire = scene.home.wire("again");
+    wire.attach(&scene.id, json!({}));
+    // The call asks again before anyone has brought an environment.
+    wire.request(&scene.id);
+    wire.attach(&scene.id, json!({"env": scene.home.env_json()}));
+    for tool in ["read", "grep"] {
+        let input = match tool {
+            "read" => json!({"path": secret.join("key")}),
+            _ => json!({"pattern": "secret itself", "path": secret}),
+        };
+        scene.fake.reply(Reply::call(tool, input));
+    }
+    scene.fake.reply(Reply::say("done"));
+    wire.answer(&scene.id, &request, "allow").unwrap();
+    let view = wire.wait_quiet(&scene.id);
+    assert_eq!(view.last_status(), "done");
+    let told: String = scene.fake.requests().iter().map(|r| r.raw.clone()).collect();
+    assert!(!told.contains("key:1:") && told.matches("the secret itself").count() == 0, "{told}");
+    scene.fake.assert_clean();
 }

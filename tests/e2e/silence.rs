@@ -96,3 +96,26 @@ fn a_daemon_that_dies_while_the_directory_is_silent_has_lost_nothing() {
     assert_eq!(sent.matches("first word").count(), 1, "{sent}");
     scene.fake.assert_clean();
 }
+
+#[test]
+fn a_request_waits_on_while_the_directory_is_silent_after_a_restart() {
+    let mut scene = Scene::plain();
+    scene.fake.reply(Reply::call("write", json!({"path": "a.txt", "content": "x"})));
+    scene.wire.send(&scene.id, "write it");
+    let request = scene.wire.request(&scene.id);
+    scene.daemon.kill9();
+    let silent = Silent::new(&scene);
+    let _daemon = scene.home.daemon();
+    let wire = scene.home.wire("again");
+    wire.attach(&scene.id, json!({"env": scene.home.env_json()}));
+    // Longer than a look may take.
+    let gone = wire.sees(&scene.id, Duration::from_secs(6), |v| v.quiet());
+    assert!(!gone, "the turn was given up: {:?}", wire.view(&scene.id).texts("error"));
+    drop(silent);
+    scene.fake.reply(Reply::say("written"));
+    wire.answer(&scene.id, &request, "allow").unwrap();
+    let view = wire.wait_quiet(&scene.id);
+    assert_eq!((view.last_status(), view.texts("assistant").last().copied()), ("done", Some("written")));
+    assert_eq!(fs::read_to_string(scene.home.file("a.txt")).unwrap(), "x");
+    scene.fake.assert_clean();
+}

@@ -9,13 +9,16 @@ use super::guard::{Guarded, MAX_MESSAGE, Meter, Metered};
 use super::spec::{Place, Secrets, place};
 use super::{ToolInfo, http, offer};
 use crate::config::McpServer;
-use crate::host::Env;
 use crate::host::process::{self, Start, Stdin, Streams};
+use crate::host::{Env, reach};
+use reqwest::Url;
+use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::RoleClient;
 use rmcp::model::PaginatedRequestParams;
 use rmcp::service::{ClientInitializeError, Peer, ServiceError, serve_client};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -96,9 +99,23 @@ pub(super) async fn keep(
     secrets: &mut Secrets,
     opened: impl Fn(Arc<Link>),
 ) -> String {
-    match place(server, cwd, env, keys, secrets) {
+    // Looks for the program, and starts it: both wait for disks.
+    let (server, dir, env_of, keys) = (server.clone(), cwd.to_path_buf(), env.clone(), keys.to_vec());
+    let begun = reach::begin(cwd, START, move || {
+        let mut secrets = Secrets::default();
+        let begun = begin(&server, &dir, (&env_of, &keys), &mut secrets);
+        (begun, secrets)
+    });
+    let begun = tokio::select! {
+        biased;
+        () = gone.cancelled() => None,
+        begun = begun => begun,
+    };
+    let Some((begun, found)) = begun else { return "its directory does not answer".to_owned() };
+    *secrets = found;
+    match begun {
         Err(why) => why,
-        Ok(Place::Remote { url, headers }) => {
+        Ok(Begun::Remote { url, headers }) => {
             let client = match http::client(&url, env).await {
                 Ok(client) => client,
                 Err(why) => return why,
@@ -107,14 +124,30 @@ pub(super) async fn keep(
             let transport = Guarded::new(http::transport(client, url, headers), meter.clone());
             talk(transport, meter, false, gone, &opened).await.1
         }
-        Ok(Place::Program { program, args, cwd, env }) => {
+        Ok(Begun::Program(running, streams)) => program_runs(running, streams, gone, &opened).await,
+    }
+}
+
+/// A server that is to be talked to.
+enum Begun {
+    Remote { url: Url, headers: HashMap<HeaderName, HeaderValue> },
+    Program(process::Running, Streams),
+}
+
+fn begin(
+    server: &McpServer,
+    cwd: &Path,
+    (env, keys): (&Env, &[String]),
+    secrets: &mut Secrets,
+) -> Result<Begun, String> {
+    match place(server, cwd, env, keys, secrets)? {
+        Place::Remote { url, headers } => Ok(Begun::Remote { url, headers }),
+        Place::Program { program, args, cwd, env } => {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             let start =
                 Start { program: &program, args: &args, cwd: &cwd, env: &env, stdin: Stdin::Pipe, sandbox: None };
-            match process::start_apart(&start) {
-                Ok((running, streams)) => program_runs(running, streams, gone, &opened).await,
-                Err(e) => format!("it could not be started: {e}"),
-            }
+            let started = process::start_apart(&start).map_err(|e| format!("it could not be started: {e}"));
+            started.map(|(running, streams)| Begun::Program(running, streams))
         }
     }
 }

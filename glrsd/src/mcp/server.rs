@@ -7,7 +7,7 @@ use super::link::{self, Link, root};
 use super::spec::Secrets;
 use super::{ToolInfo, content};
 use crate::config::McpServer;
-use crate::host::Env;
+use crate::host::{Env, worker};
 use futures_util::FutureExt;
 use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, JsonObject, ServerResult};
 use rmcp::service::{PeerRequestOptions, RequestHandle, ServiceError};
@@ -274,7 +274,9 @@ impl Server {
             ServiceError::McpError(e) => CallError::Refused { server, why: e.message.into_owned() },
             ServiceError::TransportSend(e) => {
                 let mut secrets = Secrets::default();
-                let _ = super::spec::place(&self.0.spec, &self.0.cwd, &self.0.env, &self.0.keys, &mut secrets);
+                let core = &self.0;
+                let _ =
+                    worker::aside(|| super::spec::place(&core.spec, &core.cwd, &core.env, &core.keys, &mut secrets));
                 CallError::Lost { server, why: secrets.hide(&root(&*e.error)) }
             }
             ServiceError::TransportClosed => {

@@ -28,7 +28,8 @@ async fn looking<T: core::marker::Send + 'static>(
     cwd: String,
     f: impl FnOnce() -> Result<T, RpcError> + core::marker::Send + 'static,
 ) -> Answer<T> {
-    Answer::Now(reach::within(reach::PATIENCE, f).await.unwrap_or_else(|| Err(silent(Path::new(&cwd)))))
+    let cwd = Path::new(&cwd);
+    Answer::Now(reach::within(cwd, reach::PATIENCE, f).await.unwrap_or_else(|| Err(silent(cwd))))
 }
 
 fn pretty(v: &Value) -> String {
@@ -86,7 +87,8 @@ pub(super) fn register_all(m: &mut RpcModule<()>) -> Result<(), String> {
             let d = c.daemon().clone();
             let shared = &d.registry.shared;
             let env = shared.envs.share(p.env.map_or_else(|| (*d.env).clone(), Into::into));
-            let config = shared.configuration_within(Path::new(p.cwd.as_deref().unwrap_or("/")), &env).await;
+            let cwd = Path::new(p.cwd.as_deref().unwrap_or("/"));
+            let Some(config) = shared.configuration_within(cwd, &env).await else { return Err(silent(cwd)).into() };
             let default = shared.models.default_model(&config, &env).await;
             let models = shared.models.list(&config, &env).await;
             let (table, fetched) = shared.models.sources();

@@ -32,7 +32,7 @@ async fn list(c: &CallCtx, p: McpList) -> Result<McpListResult, RpcError> {
     let env = shared.envs.share(p.env.map_or_else(|| (*daemon.env).clone(), Env::from));
     let (of, for_config, named) = (shared.clone(), env.clone(), absolute(&p.cwd)?.to_path_buf());
     // A session's directory is canonical, and so it meets the servers of sessions.
-    let read = reach::within(reach::PATIENCE, move || {
+    let read = reach::within(Path::new(&p.cwd), reach::PATIENCE, move || {
         let cwd = named.canonicalize().unwrap_or(named);
         (of.configuration(&cwd, &for_config), cwd)
     });

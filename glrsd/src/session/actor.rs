@@ -363,8 +363,7 @@ impl Actor {
             Cmd::Detach { who } => self.detach(&who),
             Cmd::Resume { env, reply } => {
                 if let Some(env) = env {
-                    self.env = self.shared.envs.share(env);
-                    self.toolbox.env_came(&self.env);
+                    self.env_came(env);
                 }
                 reply(Ok(self.info()));
             }

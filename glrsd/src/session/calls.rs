@@ -5,7 +5,7 @@
 
 use super::actor::Actor;
 use super::live::Record;
-use super::looking::Place;
+use super::looking::Placed;
 use super::toolctx::TurnDoor;
 use super::toolenv::ToolEnv;
 use crate::host::Env;
@@ -26,7 +26,7 @@ impl Actor {
         cancel: &CancellationToken,
         user: u64,
         events: mpsc::Sender<Event>,
-        place: Arc<Place>,
+        place: Arc<Placed>,
     ) -> TurnDoor {
         let private = self.config.config.session_tmp;
         let parallel = self.config.config.tasks.parallel as usize;

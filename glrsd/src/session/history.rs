@@ -86,10 +86,13 @@ impl Actor {
                 Ok(path) => path,
                 Err(e) => return reply(Err(e)),
             };
+            // Before anything changes: without it neither its rules nor its model would be known.
+            let Some(config) = self.shared.configuration_within(&path, &self.env).await else {
+                return reply(Err(looking::silent(&path)));
+            };
             entries.push(Entry::custom("glrs:cwd", &CwdChoice { cwd: path.display().to_string() }, &at));
             self.cwd = path;
             self.told = None;
-            let config = self.shared.configuration_within(&self.cwd, &self.env).await;
             self.configured(config);
         }
         if entries.is_empty() {

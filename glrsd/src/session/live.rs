@@ -148,6 +148,11 @@ impl LiveState {
         s
     }
 
+    /// Leaves out what is said of a turn.
+    pub fn forget_turn(&mut self) {
+        self.take(Record::Turn { user: 0 });
+    }
+
     fn take(&mut self, r: Record) {
         match r {
             Record::Row { at, w } => {

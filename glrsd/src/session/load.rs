@@ -7,6 +7,7 @@
 use super::actor::{Actor, NewSession, Origin};
 use super::feed::Feed;
 use super::live::{LiveState, Record};
+use super::looking;
 use super::queue::Queue;
 use super::reading::{Loaded, read};
 use super::requests::Open;
@@ -41,6 +42,13 @@ pub fn load_error(id: &SessionId, e: LoadError) -> RpcError {
     }
 }
 
+/// Where a session works, as it is loaded.
+struct Place {
+    cwd: PathBuf,
+    env: Arc<Env>,
+    config: Arc<crate::config::Loaded>,
+}
+
 impl Actor {
     /// Brings a session into memory.
     pub(super) async fn open(
@@ -59,7 +67,15 @@ impl Actor {
                     .map_err(|e| RpcError::internal(e.to_string()))?
                     .map_err(|e| load_error(&id, e))?;
                 let Loaded { log, summary, live, results, said, keys } = loaded;
-                let mut actor = Self::with(shared, id, log, summary, Env::default(), feed, cell).await;
+                let cwd = PathBuf::from(summary.cwd.clone().unwrap_or_else(|| log.header().cwd.clone()));
+                let env = shared.envs.share(Env::default());
+                // What was said can be read wherever it was said; a turn looks again.
+                let config = shared.configuration_within(&cwd, &env).await.unwrap_or_else(|| {
+                    let notices = vec![format!("{}: the configuration was not read", looking::silence(&cwd))];
+                    Arc::new(crate::config::Loaded { notices, root: cwd.clone(), ..Default::default() })
+                });
+                let place = Place { cwd, env, config };
+                let mut actor = Self::with(shared, id, log, summary, place, feed, cell).await;
                 actor.recover(live, &results, said, &keys).await;
                 Ok(actor)
             }
@@ -73,8 +89,11 @@ impl Actor {
         feed: Arc<Feed>,
         cell: Arc<Mutex<Option<SessionInfo>>>,
     ) -> Result<Self, RpcError> {
+        let env = shared.envs.share(new.env);
+        let config = shared.configuration_within(&new.cwd, &env).await.ok_or_else(|| looking::silent(&new.cwd))?;
         let log = shared.store.create(&id, &new.cwd.display().to_string(), &clock::now());
-        let mut actor = Self::with(shared, id, log, Summary::default(), new.env, feed, cell).await;
+        let place = Place { cwd: new.cwd, env, config };
+        let mut actor = Self::with(shared, id, log, Summary::default(), place, feed, cell).await;
         if let Some(task) = new.task {
             actor.tmp = Arc::new(SessionTmp::within(&task.tmp, actor.id.clone()));
             actor.jobs = super::jobs::Jobs::new(actor.tmp.clone());
@@ -104,14 +123,11 @@ impl Actor {
         id: SessionId,
         log: Log,
         summary: Summary,
-        env: Env,
+        Place { cwd, env, config }: Place,
         feed: Arc<Feed>,
         cell: Arc<Mutex<Option<SessionInfo>>>,
     ) -> Self {
-        let cwd = PathBuf::from(summary.cwd.clone().unwrap_or_else(|| log.header().cwd.clone()));
         let live = shared.store.live(&id);
-        let env = shared.envs.share(env);
-        let config = shared.configuration_within(&cwd, &env).await;
         let tmp = Arc::new(SessionTmp::new(shared.scratch.clone(), id.clone()));
         let mut actor = Self {
             epoch: random::word(),
@@ -253,6 +269,11 @@ impl Actor {
         said: Vec<String>,
         keys: &HashMap<String, u64>,
     ) {
+        let mut live = live;
+        if live.turn.is_some_and(|user| user <= self.summary.last_close) {
+            // It was closed; that its journal was to be emptied had not come to the disk.
+            live.forget_turn();
+        }
         self.live_used = !live.is_empty();
         if live.is_empty() {
             return;

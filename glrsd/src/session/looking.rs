@@ -7,7 +7,7 @@ use super::Shared;
 use super::actor::Actor;
 use super::queue::Waiting;
 use crate::config::Loaded;
-use crate::host::{Env, Paths, reach};
+use crate::host::{Env, Paths, reach, worker};
 use crate::policy::Around;
 use crate::turn::surroundings::Surroundings;
 use crate::turn::{attach, prompt};
@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use glrs_protocol::entry::Attachment;
 use glrs_protocol::{RpcError, SessionId};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How long reading what came with messages may take: images are large. Esc ends the wait.
@@ -44,7 +44,6 @@ impl Looking {
         Surroundings {
             here,
             instructions,
-            cwd: cwd.clone(),
             artifacts: self.shared.store.artifact_names(&self.id).map_or(0, |names| names.len()),
             taken: self.attachments.iter().map(|a| attach::read(cwd, a, &mut room)).collect(),
             config,
@@ -55,7 +54,7 @@ impl Looking {
 /// What rules count from in a turn. Looked at once, when a call is first judged: most turns judge none.
 pub(super) struct Place {
     shared: Arc<Shared>,
-    cwd: PathBuf,
+    pub cwd: PathBuf,
     env: Arc<Env>,
     around: OnceLock<Around>,
 }
@@ -63,7 +62,26 @@ pub(super) struct Place {
 impl Place {
     /// See [`Around`].
     pub fn around(&self) -> &Around {
-        self.around.get_or_init(|| around(&self.cwd, &self.env, &self.shared.paths))
+        let look = || self.around.get_or_init(|| around(&self.cwd, &self.env, &self.shared.paths));
+        self.around.get().unwrap_or_else(|| worker::aside(look))
+    }
+}
+
+/// The place of a running turn. It is another one once someone brings an environment: after a restart
+/// there is none, and with it no home that rules count from.
+pub(super) struct Placed(Mutex<Arc<Place>>);
+
+impl Placed {
+    pub fn new(place: Arc<Place>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(place)))
+    }
+
+    pub fn get(&self) -> Arc<Place> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set(&self, place: Arc<Place>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = place;
     }
 }
 
@@ -91,9 +109,10 @@ pub(super) async fn taken_along(cwd: PathBuf, rows: &[Waiting]) -> Vec<Vec<attac
     }
     let all: Vec<Vec<Attachment>> = rows.iter().map(|w| w.row.attachments.clone()).collect();
     let unread = all.iter().map(|a| a.iter().map(|a| attach::Taken::unread(&a.path)).collect()).collect();
-    let read = reach::within(reach::PATIENCE, move || {
+    let from = cwd.clone();
+    let read = reach::within(&cwd, reach::PATIENCE, move || {
         let mut room = attach::IMAGES_MAX;
-        all.iter().map(|a| attach::read(&cwd, a, &mut room)).collect()
+        all.iter().map(|a| attach::read(&from, a, &mut room)).collect()
     });
     read.await.unwrap_or(unread)
 }
@@ -104,7 +123,7 @@ pub(super) async fn check_attachments(cwd: PathBuf, attachments: &[Attachment]) 
         return Ok(());
     }
     let attachments = attachments.to_vec();
-    let checked = reach::within(reach::PATIENCE, {
+    let checked = reach::within(&cwd, reach::PATIENCE, {
         let cwd = cwd.clone();
         move || attach::check(&cwd, &attachments)
     });
@@ -117,7 +136,7 @@ pub(super) async fn check_attachments(cwd: PathBuf, attachments: &[Attachment]) 
 /// `invalid_params` where there is none, or it does not answer.
 pub(crate) async fn directory(from: &Path, name: &Path) -> Result<PathBuf, RpcError> {
     let path = from.join(name);
-    let found = reach::within(reach::PATIENCE, {
+    let found = reach::within(&path, reach::PATIENCE, {
         let path = path.clone();
         move || directory_now(&path)
     });
@@ -148,16 +167,10 @@ pub(super) fn silence(path: &Path) -> String {
 }
 
 impl Shared {
-    /// The configuration of a directory that may not answer. Then the defaults hold, and say so.
-    pub(crate) async fn configuration_within(self: &Arc<Self>, cwd: &Path, env: &Arc<Env>) -> Arc<Loaded> {
-        let read = reach::within(reach::PATIENCE, {
-            let (shared, cwd, env) = (self.clone(), cwd.to_path_buf(), env.clone());
-            move || shared.configuration(&cwd, &env)
-        });
-        read.await.unwrap_or_else(|| {
-            let notices = vec![format!("{}: the configuration was not read", silence(cwd))];
-            Arc::new(Loaded { notices, root: cwd.to_path_buf(), ..Loaded::default() })
-        })
+    /// The configuration of a directory; none comes where it does not answer.
+    pub(crate) async fn configuration_within(self: &Arc<Self>, cwd: &Path, env: &Arc<Env>) -> Option<Arc<Loaded>> {
+        let (shared, dir, env) = (self.clone(), cwd.to_path_buf(), env.clone());
+        reach::within(cwd, reach::PATIENCE, move || shared.configuration(&dir, &env)).await
     }
 }
 
@@ -166,6 +179,19 @@ impl Actor {
     pub(super) fn place(&self) -> Arc<Place> {
         let (shared, cwd, env) = (self.shared.clone(), self.cwd.clone(), self.env.clone());
         Arc::new(Place { shared, cwd, env, around: OnceLock::new() })
+    }
+
+    /// Someone brought an environment.
+    pub(super) fn env_came(&mut self, env: Env) {
+        self.env = self.shared.envs.share(env);
+        self.toolbox.env_came(&self.env);
+        let moved = |place: Arc<Place>| {
+            let (shared, cwd, env) = (self.shared.clone(), place.cwd.clone(), self.env.clone());
+            Arc::new(Place { shared, cwd, env, around: OnceLock::new() })
+        };
+        if let Some(r) = &self.running {
+            r.place.set(moved(r.place.get()));
+        }
     }
 
     /// Begins a look for a turn of these messages: the earlier, the less is waited for it.
@@ -178,6 +204,6 @@ impl Actor {
             attachments: rows.iter().map(|w| w.row.attachments.clone()).collect(),
         };
         let reads = rows.iter().any(|w| !w.row.attachments.is_empty());
-        reach::begin(if reads { READING } else { reach::PATIENCE }, move || looking.now()).boxed()
+        reach::begin(&self.cwd, if reads { READING } else { reach::PATIENCE }, move || looking.now()).boxed()
     }
 }

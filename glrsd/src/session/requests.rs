@@ -70,7 +70,7 @@ impl Actor {
         let request = match ask {
             Ask::Permission { effect, asked, title, body } => {
                 let acts = !matches!(effect, Effect::Read(..) | Effect::None);
-                let place = self.running.as_ref().map_or_else(|| self.place(), |r| r.place.clone());
+                let place = self.running.as_ref().map_or_else(|| self.place(), |r| r.place.get());
                 let around = place.around();
                 let rules = self.rules();
                 let asked = asked.as_deref();

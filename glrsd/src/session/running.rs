@@ -2,7 +2,7 @@
 //!
 //! Pure bookkeeping; nothing here writes or publishes.
 
-use super::looking::Place;
+use super::looking::Placed;
 use super::queue::Waiting;
 use crate::fold::summary::ModelChoice;
 use crate::model::{Model, Spent};
@@ -82,7 +82,7 @@ pub struct Running {
     /// Messages it began with, until what it works in was looked at; then they are in `users`.
     pub rows: Vec<Waiting>,
     /// What rules count from.
-    pub place: Arc<Place>,
+    pub place: Arc<Placed>,
     /// User messages that no `turn` entry holds yet.
     pub users: Vec<Arc<Message>>,
     /// The assistant message whose calls run.

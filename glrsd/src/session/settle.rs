@@ -226,7 +226,9 @@ impl Actor {
         if self.shells.is_empty() {
             self.flush_at = None;
         }
-        let hold = matches!(end, End::Interrupted) && stopping.as_ref().is_none_or(|s| s.hold);
+        // What waits for a directory that does not answer would fail in the same way, one by one.
+        let hold = matches!(end, End::CwdSilent)
+            || matches!(end, End::Interrupted) && stopping.as_ref().is_none_or(|s| s.hold);
         self.withdraw_all();
         self.task_over(status, words, r.step);
         self.requeue_steers();

@@ -7,6 +7,7 @@
 
 use super::actor::Actor;
 use super::live::{Record, ShellRun};
+use super::looking::Placed;
 use super::running::Piece;
 use super::sending::{key_conflict, params_hash};
 use super::toolctx::CallDoor;
@@ -170,7 +171,7 @@ impl Actor {
     fn start_shell(&mut self, run: ShellRun) {
         let events = &self.shells.events.get_or_insert_with(|| mpsc::channel(turn::EVENTS)).0.clone();
         let stop = CancellationToken::new();
-        let mut door = self.door(&stop, self.summary.last_user, events.clone(), self.place());
+        let mut door = self.door(&stop, self.summary.last_user, events.clone(), Placed::new(self.place()));
         door.sandbox = None;
         let tools: Vec<_> = self.shared.tools.iter().filter(|t| t.spec().name == TOOL).cloned().collect();
         let turn = Turn {

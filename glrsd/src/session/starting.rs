@@ -6,7 +6,7 @@
 use super::actor::Actor;
 use super::events::Events;
 use super::live::Record;
-use super::looking::Look;
+use super::looking::{Look, Placed};
 use super::queue::Waiting;
 use super::running::{CallState, Running};
 use super::settle::End;
@@ -76,7 +76,7 @@ impl Actor {
             retry: None,
             tools: Vec::new(),
             rows,
-            place: self.place(),
+            place: Placed::new(self.place()),
             users,
             assistant: None,
             calls: resume,
@@ -87,13 +87,35 @@ impl Actor {
         });
     }
 
+    /// The turn's task begins anew, with another look.
+    fn look_again(&mut self) {
+        let place = self.place();
+        let Some(r) = &self.running else { return };
+        r.place.set(place);
+        let look = self.look(&r.rows);
+        let (tx, events) = Events::new();
+        let task = tokio::spawn(prepared(look, tx, r.cancel.clone()));
+        self.events = Some(events);
+        if let Some(r) = &mut self.running {
+            r.task = task;
+        }
+    }
+
     /// What the turn works in was looked at: it goes on as configured by now.
     pub(super) async fn found(&mut self, found: Option<Box<Surroundings>>, means: oneshot::Sender<Means>) {
-        let Some(found) = found else { return self.settle(End::CwdSilent).await };
-        let Surroundings { here, cwd, config, instructions, artifacts, taken } = *found;
-        if cwd == self.cwd {
-            self.configured(config);
+        let Some(r) = &self.running else { return };
+        if r.stopping.is_some() {
+            return self.settle(End::Interrupted).await;
         }
+        // Someone chose another directory meanwhile, or what waits for an answer since before a restart
+        // goes on waiting, for its directory as well.
+        let moved = r.place.get().cwd != self.cwd;
+        if moved || found.is_none() && r.rows.is_empty() {
+            return self.look_again();
+        }
+        let Some(found) = found else { return self.settle(End::CwdSilent).await };
+        let Surroundings { here, config, instructions, artifacts, taken } = *found;
+        self.configured(config);
         self.artifacts = artifacts;
         let at = self.now();
         let notices = self.config_notices(&at);

@@ -5,7 +5,7 @@
 
 use super::artifacts;
 use super::jobs::JobsDoor;
-use super::looking::Place;
+use super::looking::Placed;
 use super::toolenv::ToolEnv;
 use crate::config;
 use crate::host::Env;
@@ -51,7 +51,7 @@ pub struct TurnDoor {
     /// Rules that forbid, and what they count from.
     pub deny: Arc<[String]>,
     /// Where it happens.
-    pub place: Arc<Place>,
+    pub place: Arc<Placed>,
     /// What commands are kept to.
     pub sandbox: Option<config::Sandbox>,
     /// What runs in the background.
@@ -148,7 +148,7 @@ impl ToolCtx for CallDoor {
         if self.turn.deny.is_empty() {
             return Fence::default();
         }
-        Fence::new(self.turn.deny.iter(), &self.tool, self.turn.place.around())
+        Fence::new(self.turn.deny.iter(), &self.tool, self.turn.place.get().around())
     }
 
     fn sandbox(&self) -> Option<Sandbox> {

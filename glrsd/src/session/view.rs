@@ -175,8 +175,7 @@ impl Actor {
         if let Some(env) = p.env
             && !p.read_only
         {
-            self.env = self.shared.envs.share(env.into());
-            self.toolbox.env_came(&self.env);
+            self.env_came(env.into());
         }
         let joined = self.clients.insert(who.client, Attached { by: who.by.clone(), read_only: p.read_only }).is_none();
         if joined {

@@ -6,8 +6,9 @@
 
 use super::output::{Bounded, Repair};
 use super::{Left, Outcome, Tool, ToolCtx, ToolSpec, files, input, spec};
-use crate::host::Env;
 use crate::host::process::{self, PATIENCE, Running, Start, Stdin};
+use crate::host::sandbox::Sandbox;
+use crate::host::{Env, reach};
 use crate::policy::Effect;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
@@ -98,22 +99,39 @@ async fn bash(ctx: &dyn ToolCtx, input: &RawValue) -> Result<Outcome, Outcome> {
     files::permit(ctx, Effect::Exec(command.clone()), title, command.clone()).await?;
     let limit = ctx.timeout_ms();
     let limit = Duration::from_millis(timeout_ms.filter(|&ms| ms > 0).map_or(limit, |ms| ms.min(limit)));
-    let shell = shell(ctx.env());
-    let args = ["-c", command.as_str()];
-    let start = Start {
-        program: &shell,
-        args: &args,
-        cwd: ctx.cwd(),
-        env: ctx.env(),
-        stdin: Stdin::Null,
-        sandbox: sandbox.as_ref(),
-    };
-    let (running, pipe) = process::start(&start).map_err(|e| {
-        let why = if ctx.cwd().is_dir() { "" } else { " The working directory is gone." };
-        Outcome::error(format!("The command could not be started: {e}.{why}"))
-    })?;
+    let (running, pipe) = started(ctx, command.clone(), sandbox, limit).await?;
     let plan = Plan { command, limit, background: background.unwrap_or(false) };
     Ok(follow(ctx, running, pipe, &plan).await)
+}
+
+/// Starts a command, which waits for its directory and for the disk that has the shell: away from
+/// here. One that starts after nobody waits any more is ended at once.
+async fn started(
+    ctx: &dyn ToolCtx,
+    command: String,
+    sandbox: Option<Sandbox>,
+    limit: Duration,
+) -> Result<(Running, pipe::Receiver), Outcome> {
+    let (cwd, env) = (ctx.cwd().to_path_buf(), ctx.env().clone());
+    let start = reach::begin(ctx.cwd(), limit, move || {
+        let shell = shell(&env);
+        let args = ["-c", command.as_str()];
+        let start =
+            Start { program: &shell, args: &args, cwd: &cwd, env: &env, stdin: Stdin::Null, sandbox: sandbox.as_ref() };
+        process::start(&start).map_err(|e| {
+            let why = if cwd.is_dir() { "" } else { " The working directory is gone." };
+            format!("The command could not be started: {e}.{why}")
+        })
+    });
+    let started = tokio::select! {
+        biased;
+        () = ctx.cancel().cancelled() => return Err(Outcome::error("Interrupted: the command had not started.")),
+        started = start => started,
+    };
+    match started {
+        Some(started) => started.map_err(Outcome::error),
+        None => Err(Outcome::error("The command could not be started: the working directory does not answer.")),
+    }
 }
 
 /// How a call is to go.

@@ -10,7 +10,6 @@ use super::prompt::Instructions;
 use crate::config::Loaded;
 use crate::tools::Tool;
 use futures_util::future::BoxFuture;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What was found.
@@ -21,8 +20,6 @@ pub struct Surroundings {
     pub config: Arc<Loaded>,
     /// Its instruction files.
     pub instructions: Instructions,
-    /// That directory.
-    pub cwd: PathBuf,
     /// How many artifacts the session has.
     pub artifacts: usize,
     /// What came with each of the turn's messages.
