@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -104,6 +105,9 @@ async fn bash(ctx: &dyn ToolCtx, input: &RawValue) -> Result<Outcome, Outcome> {
     Ok(follow(ctx, running, pipe, &plan).await)
 }
 
+/// How long esc waits for a command that is being started. Less than a turn has to end.
+const STARTING: Duration = Duration::from_millis(75);
+
 /// Starts a command, which waits for its directory and for the disk that has the shell: away from
 /// here. One that starts after nobody waits any more is ended at once.
 async fn started(
@@ -123,10 +127,15 @@ async fn started(
             format!("The command could not be started: {e}.{why}")
         })
     });
+    let mut start = pin!(start);
     let started = tokio::select! {
         biased;
-        () = ctx.cancel().cancelled() => return Err(Outcome::error("Interrupted: the command had not started.")),
-        started = start => started,
+        started = &mut start => started,
+        // It may run already, and have said something: then it is ended like any other.
+        () = ctx.cancel().cancelled() => match tokio::time::timeout(STARTING, start).await {
+            Ok(started) => started,
+            Err(_) => return Err(Outcome::error("Interrupted while it was being started: should it start, it is ended at once.")),
+        },
     };
     match started {
         Some(started) => started.map_err(Outcome::error),
