@@ -258,3 +258,17 @@ fn a_terminal_reconnects_when_the_daemon_is_restarted() {
     wire.wait_view(&scene.id, "the second answer", |v| v.quiet() && v.texts("assistant").len() == 2);
     term.wait_text("the second answer", |t| t.contains("zinnia two"));
 }
+
+/// A signal and a key at once: neither is left lying until the next key.
+#[test]
+fn a_key_pressed_as_the_window_is_resized_is_seen_at_once() {
+    let scene = Scene::plain();
+    let term = attach(&scene);
+    joined(&scene.wire, &scene.id, 2);
+    for n in 0..80 {
+        term.resize(if n % 2 == 0 { 60 } else { 61 }, 12);
+        let key = if n % 2 == 0 { "x" } else { "\x7f" };
+        term.send(key);
+        term.wait_text("the key", |t| t.lines().any(|l| l.trim_end() == "› x") == (n % 2 == 0));
+    }
+}
