@@ -177,20 +177,19 @@ impl Shared {
 impl Actor {
     /// Where the session works.
     pub(super) fn place(&self) -> Arc<Place> {
-        let (shared, cwd, env) = (self.shared.clone(), self.cwd.clone(), self.env.clone());
-        Arc::new(Place { shared, cwd, env, around: OnceLock::new() })
+        self.place_at(self.cwd.clone())
+    }
+
+    fn place_at(&self, cwd: PathBuf) -> Arc<Place> {
+        Arc::new(Place { shared: self.shared.clone(), cwd, env: self.env.clone(), around: OnceLock::new() })
     }
 
     /// Someone brought an environment.
     pub(super) fn env_came(&mut self, env: Env) {
         self.env = self.shared.envs.share(env);
         self.toolbox.env_came(&self.env);
-        let moved = |place: Arc<Place>| {
-            let (shared, cwd, env) = (self.shared.clone(), place.cwd.clone(), self.env.clone());
-            Arc::new(Place { shared, cwd, env, around: OnceLock::new() })
-        };
         if let Some(r) = &self.running {
-            r.place.set(moved(r.place.get()));
+            r.place.set(self.place_at(r.place.get().cwd.clone()));
         }
     }
 
